@@ -14,19 +14,31 @@ from typing import Any
 
 from aggregates.decisions import Observation, PastDecision
 from aggregates.playbook import (
-    DIRECTIONS,
+    DEFER,
+    EVENT_TYPES,
     FACTORS,
+    FRESH,
+    GO_BACK,
     MAX_LR,
     MIN_LR,
     REMEDIES,
+    RESTORING,
+    directions,
     moved_parameter,
     rises,
 )
-from aggregates.rulebook import told_rules
-from aggregates.rules import RuleEvaluation
+from aggregates.rulebook import RULEBOOK, told_rules
+from aggregates.rules import RuleEvaluation, RulesConfig
+from aggregates.spec import ACTIVATIONS
+from aggregates.trials import MAX_TRIALS
 
+NEUTRAL = "The rule is due."  # in place of both answers' words in a preference pair
 MOST_EPOCHS = 8
 MOST_EARLIER = 8
+_KINDS = ", ".join(
+    f"{kind} for {' '.join(name for name, each in REMEDIES.items() if each.event_type == kind)}"
+    for kind in EVENT_TYPES
+)
 COLUMNS = (  # of the table of epochs; also names of EpochSignals
     "epoch",
     "train_loss",
@@ -45,9 +57,15 @@ def task(names: Sequence[str]) -> str:
     """Return what is asked in a run with these rules."""
     return (
         f"You watch over the training of a neural network. After each epoch {told_rules(names)} "
-        "are evaluated on what was measured. Answer each due rule once, with a remedy or with a "
-        'deferral. The answer is one JSON object: {"decisions": [{"event_type", "cites", '
-        '"direction", "params", "justification"}]}.'
+        "are evaluated on what was measured. Answer each due rule once, with one of the directions "
+        "listed with it, or with a deferral: the direction `defer`, whose `params` are empty or "
+        "hold `deferred_to`, the rule that goes first. "
+        'The answer is one JSON object: {"decisions": [{"event_type", "cites", "direction", '
+        f'"params", "justification"}}]}}. `event_type` is {_KINDS}. `cites` is a list of the rule. '
+        "`params` are those listed with the direction: `epochs` from 1 to 1000; `reinitialise` "
+        f"true for fresh weights; `epoch` an earlier one whose state is kept, or {FRESH} for fresh "
+        f"weights; `rates` 2 to {MAX_TRIALS} learning rates to try, an epoch each; `factor` from 2 "
+        f"to 8; `to` {', '.join(ACTIVATIONS)}; `block` from 0, all without it."
     )
 
 
@@ -58,16 +76,25 @@ def describe(
     spec: Mapping[str, Any],
     epochs: Sequence[Mapping[str, Any]],
     earlier: Sequence[PastDecision],
+    rules: RulesConfig,
+    restoring: Sequence[str],
 ) -> str:
     """Return the situation in words.
 
     `due` is in order of precedence. `settings` has SETTINGS; `epochs` has COLUMNS of each epoch up
-    to the present one, the latest last, and so has `earlier` the decisions.
+    to the present one, the latest last, and so has `earlier` the decisions. `restoring` are those
+    of RESTORING that can be carried out.
     """
+    closed = {*RESTORING} - {*restoring}
     parts = [
         f"# Epoch {epochs[-1]['epoch']}",
         "## Due rules, the one to act on first in front\n\n"
-        + "\n".join(_due(one, settings) for one in due),
+        + "\n".join(
+            _due(
+                one, settings, [d for d in directions(one.rule, one.side, rules) if d not in closed]
+            )
+            for one in due
+        ),
         "## Settings in force\n\n"
         + ", ".join(f"{name} {_exact(settings[name])}" for name in SETTINGS),
         f"## Model\n\n{_compact(spec)}",
@@ -96,18 +123,30 @@ def describe_observation(seen: Observation) -> str:
         spec=seen.spec.to_dict(),
         epochs=[vars(signals) for signals in seen.history[-MOST_EPOCHS:]],
         earlier=seen.decisions[-MOST_EARLIER:],
+        rules=seen.rules,
+        restoring=RESTORING if seen.tries else (GO_BACK,) if seen.back else (),
     )
 
 
-def _due(found: RuleEvaluation, settings: Mapping[str, Any]) -> str:
-    ways = ", ".join(
-        f"{direction}{_bounds(found, direction, settings)}"
-        for direction in DIRECTIONS[found.rule].get(found.side or "", ())
+def _due(found: RuleEvaluation, settings: Mapping[str, Any], ways: Sequence[str]) -> str:
+    rule = RULEBOOK[found.rule]
+    told = rule.sides.get(found.side or "")
+    return "; ".join(
+        (
+            f"- {found.rule} fired, side {found.side}: value {_number(found.value)}, "
+            f"average {_number(found.ema)}, streak {found.streak}",
+            *(_way(found, direction, settings) for direction in ways),
+            f"{DEFER}. {rule.title.capitalize()}: {told.meaning if told else 'it fired'}.",
+        )
     )
-    return (
-        f"- {found.rule} fired, side {found.side}: value {_number(found.value)}, "
-        f"average {_number(found.ema)}, streak {found.streak}; {ways}"
-    )
+
+
+def _way(found: RuleEvaluation, direction: str, settings: Mapping[str, Any]) -> str:
+    """Return a direction with all its parameters, the one that is bounded with its bounds."""
+    remedy, bounds = REMEDIES[direction], _bounds(found, direction, settings)
+    needs = [bounds if bounds.startswith(f"{name} ") else name for name in remedy.needs]
+    may = [f"may have {', '.join(remedy.may_have)}"] if remedy.may_have else []
+    return f"{direction} {', '.join((*needs, *may))}".rstrip()
 
 
 def allowed_values(
@@ -133,9 +172,7 @@ def _bounds(found: RuleEvaluation, direction: str, settings: Mapping[str, Any]) 
     if allowed is None:
         return ""
     moved, low, high = allowed
-    if low == high:
-        return f" {moved} {low!r}"
-    return f" {moved} {within(low, high)}"
+    return f"{moved} {low!r}" if low == high else f"{moved} {within(low, high)}"
 
 
 def within(low: float, high: float) -> str:

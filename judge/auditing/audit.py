@@ -307,20 +307,12 @@ class _Hearing:
 
     def _why_unexercised(self) -> str | None:
         """Return why the process score says little about the policy, None if it was exercised."""
-        coverage, config = self.gates.coverage, self.config
         spec = self.gates.replay.spec
         if isinstance(spec, WatchedModel) and not spec.offers:
             return "the loop was only observed, and no policy decided"
-        if not coverage.firings:
-            return "no rule fired that wanted an answer"
-        if not coverage.tested:
-            return "no policy answered a firing before the last epoch"
-        if coverage.tested < config.min_firings:
-            return f"answered firings: {coverage.tested}, the minimum is {config.min_firings}"
-        rules = len(coverage.rules_answered)
-        if rules < config.min_exercised_rules:
-            return f"answered rules: {rules}, the minimum is {config.min_exercised_rules}"
-        return None if coverage.remedied else "no remedy took effect"
+        return self.gates.coverage.why_unexercised(
+            firings=self.config.min_firings, rules=self.config.min_exercised_rules
+        )
 
     # Step 11
     def _score(self) -> StepOutcome:

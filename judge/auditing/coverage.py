@@ -82,6 +82,21 @@ class Coverage:
         """How many episodes the firings belong to."""
         return sum(self.firings.values())
 
+    def why_unexercised(self, *, firings: int = 1, rules: int = 1) -> str | None:
+        """Return why the answers say little about a policy, None if it was exercised.
+
+        `firings` and `rules` are the least numbers that have to be answered.
+        """
+        if not self.firings:
+            return "no rule fired that wanted an answer"
+        if not self.tested:
+            return "no policy answered a firing before the last epoch"
+        if self.tested < firings:
+            return f"answered firings: {self.tested}, the minimum is {firings}"
+        if len(self.rules_answered) < rules:
+            return f"answered rules: {len(self.rules_answered)}, the minimum is {rules}"
+        return None if self.remedied else "no remedy took effect"
+
     def obligations(self, violations: Iterable[Violation]) -> int:
         """Return the number of obligations: see docs/explanation/scores.md.
 

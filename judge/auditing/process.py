@@ -6,6 +6,7 @@ I/O: none; it computes in memory.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from judge.auditing.coverage import project_coverage
 from judge.auditing.defensibility import find_excessive, find_indefensible
@@ -14,8 +15,17 @@ from judge.auditing.scores import process_score
 from ledger.verification.verified_entries import VerifiedEntry
 
 
-def measure_process(entries: Sequence[VerifiedEntry]) -> tuple[float, int, int]:
-    """Return a run's score, from all of its entries, its obligations and violations, in number.
+class Process(NamedTuple):
+    """How the rules of a run were answered."""
+
+    score: float
+    obligations: int
+    violations: int
+    exercised: bool  # by the limits of an audit's default; else the score says nothing of a policy
+
+
+def measure_process(entries: Sequence[VerifiedEntry]) -> Process:
+    """Return how the rules of a run were answered, from all of its entries.
 
     Raises StepError.
     """
@@ -27,4 +37,5 @@ def measure_process(entries: Sequence[VerifiedEntry]) -> tuple[float, int, int]:
         *find_excessive(replay),
     )
     obligations = coverage.obligations(violations)
-    return process_score(len(violations), obligations), obligations, len(violations)
+    score = process_score(len(violations), obligations)
+    return Process(score, obligations, len(violations), coverage.why_unexercised() is None)

@@ -2,7 +2,8 @@
 
 A line is canonical JSON (sorted keys, no spaces, ASCII). Beside its id it holds what TRL calls a
 conversational dataset: `messages`; `prompt`, `chosen` and `rejected`; or, of a proposal, `prompt`,
-`completion` and `label`.
+`completion` and `label`. Both answers of a pair have the same words as their justification: what
+was compared is what they do, and their authors' words would tell them apart.
 
 The prompt of a decision without a model call is the situation in which it was made. It is built
 from recorded measurements alone and not by the policies' own prompt, which the system may change.
@@ -15,17 +16,20 @@ I/O: reads blobs.  Units: epochs from 0.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
 
-from aggregates.credit import Interval, better_of
+from aggregates.credit import better_of
 from aggregates.decisions import Decision, PastDecision
-from aggregates.rules import FIRST_RULES, RuleEvaluation
-from aggregates.situation import COLUMNS, SETTINGS, describe, task
-from judge.curation.intervals import interval, level_of
+from aggregates.playbook import GO_BACK, RESTORING
+from aggregates.rulebook import known_rules
+from aggregates.rules import RuleEvaluation
+from aggregates.situation import COLUMNS, NEUTRAL, SETTINGS, describe, task
+from judge.curation.intervals import chance, false_discovery_rates, interval, level_of
 from judge.curation.query import Query
 from judge.curation.tables import Tables
 from ledger.blobs import Blobs
@@ -49,11 +53,11 @@ FROM decisions AS d
 LEFT JOIN remedies AS r ON r.run_id = d.run_id AND r.decision = d.number
 WHERE d.run_id = ? AND d.epoch < ? ORDER BY d.number
 """
-_MODEL = """
-SELECT COALESCE(
+_START = """
+SELECT s.rules::VARCHAR AS rules, TRY_CAST(s.config ->> '$.epochs' AS BIGINT) AS planned, COALESCE(
     (SELECT ARG_MAX(spec, idx)::VARCHAR FROM remedies
      WHERE run_id = s.run_id AND outcome = 'applied' AND epoch < ?), s.spec::VARCHAR
-) AS spec, TRY_CAST(s.rules -> '$.names' AS VARCHAR[]) AS names
+) AS spec
 FROM run_starts AS s WHERE s.run_id = ?
 """
 _ROLES = ("assistant", "system", "user")
@@ -65,7 +69,9 @@ JOIN decisions AS d ON d.run_id = a.run_id AND d.number = a.number
 WHERE a.let_in{conditions} ORDER BY d.idx
 """
 _PREFERENCES = """
-SELECT p.chosen_run, p.chosen, p.rejected_run, p.rejected FROM preference_pairs AS p
+SELECT
+    p.chosen_run, p.chosen, p.rejected_run, p.rejected, p.difference, p.noise, p.violated
+FROM preference_pairs AS p
 JOIN answers AS a ON a.run_id = p.chosen_run AND a.number = p.chosen
 JOIN run_forces AS f ON f.run_id = p.chosen_run
 JOIN answers AS b ON b.run_id = p.rejected_run AND b.number = p.rejected
@@ -82,6 +88,7 @@ JOIN answers AS a ON a.run_id = p.recorded_run AND a.number = p.recorded
 JOIN run_forces AS f ON f.run_id = p.recorded_run
 WHERE TRUE{conditions} ORDER BY p.idx
 """
+_QUESTIONS = "SELECT COUNT(DISTINCT question) AS number FROM decision_credit WHERE why_not IS NULL"
 _ARMS = """
 SELECT s.run_id, f.run_id AS fork, c.question FROM credit_forks AS f
 JOIN credit_starts AS s USING (credit_id)
@@ -135,6 +142,7 @@ class Example:
 class _Answer:
     prompt: list[Message] | None  # None: its request is no list of messages
     said: str
+    done: str  # likewise, with NEUTRAL for the words
     decisions: tuple[tuple[str, int], ...]
 
 
@@ -164,10 +172,11 @@ def examples(tables: Tables, query: Query, *, blobs: Blobs) -> Iterator[Example]
         if asked.prompt is not None:
             id_ = f"{row['chosen_run']}/{row['chosen']}>{row['rejected_run']}/{row['rejected']}"
             told = {
-                "chosen": [_assistant(chosen.said)],
+                "chosen": [_assistant(chosen.done)],
+                "evidence": json.dumps(row["evidence"], sort_keys=True),
                 "id": id_,
                 "prompt": asked.prompt,
-                "rejected": [_assistant(rejected.said)],
+                "rejected": [_assistant(rejected.done)],
             }
             runs = tuple(row.get("forks", ()))
             member = Member(chosen.decisions, id_, measured=runs, rejected=rejected.decisions)
@@ -178,7 +187,18 @@ def _compared(tables: Tables, query: Query) -> list[dict[str, Any]]:
     better, values = query.conditions("f", "a")
     worse, more = query.of_rejected().conditions("g", "b")
     sql = _PREFERENCES.format(conditions=better + worse)
-    return tables.ask(sql, [query.margin, *values, *more])
+    rows = tables.ask(sql, [query.margin, *values, *more])
+    return [
+        {
+            **row,
+            "evidence": {
+                "difference": _rounded(row["difference"]),
+                "noise": _rounded(row["noise"]),
+                "violated": row["violated"],
+            },
+        }
+        for row in rows
+    ]
 
 
 def is_measured(tables: Tables) -> Callable[[Member], bool]:
@@ -202,9 +222,42 @@ def is_measured(tables: Tables) -> Callable[[Member], bool]:
 def _measured(tables: Tables, query: Query) -> Iterator[dict[str, Any]]:
     """Yield the pairs whose forks show, once more, what was measured; filters are on the run's."""
     conditions, values = query.conditions("f", "a")
+    rates = _rates(tables)
     for row in tables.ask(_MEASURED.format(conditions=conditions), values):
-        if _decides(row):
-            yield row
+        rate = rates.get(row["question"])
+        if rate is not None and rate <= (query.false_discoveries or math.inf):
+            level = level_of(row["looks"])
+            loss, accuracy = (
+                {name: _rounded(value) for name, value in vars(interval(each, level)).items()}
+                for each in _differences(row)
+            )
+            evidence = {
+                "accuracy": accuracy,
+                "false_discovery_rate": _rounded(rate),
+                "level": _rounded(level),
+                "loss": loss,
+                "orders": len(row["recorded_losses"]),
+            }
+            yield {**row, "evidence": evidence}
+
+
+def _rounded(value: float | None) -> float | None:
+    """Return six digits: other machines' functions differ in the last ones, and bytes must not."""
+    return None if value is None else float(f"{value:.6g}")
+
+
+def _rates(tables: Tables) -> dict[str, float]:
+    """Return the false discovery rate of each measured pair, by its question.
+
+    A question was asked of two measures, and as often as it was looked at.
+    """
+    chances = {
+        row["question"]: min(1.0, 2 * row["looks"] * min(map(chance, _differences(row))))
+        for row in tables.ask("SELECT * FROM measured_pairs")
+        if _decides(row)
+    }
+    asked = tables.ask(_QUESTIONS)[0]["number"]
+    return false_discovery_rates(chances, max(asked, len(chances)))
 
 
 def outnumbered(tables: Tables) -> int:
@@ -215,16 +268,19 @@ def outnumbered(tables: Tables) -> int:
 
 def _decides(row: Mapping[str, Any]) -> bool:
     """Tell whether the forks of a measured pair show what was recorded of it."""
-    loss, accuracy = (
-        interval([x - y for x, y in zip(more, less, strict=True)], level_of(row["looks"]))
-        if None not in (*more, *less)
-        else Interval(None, None, None)
+    loss, accuracy = (interval(each, level_of(row["looks"])) for each in _differences(row))
+    return bool(better_of(loss, accuracy) == row["better"])
+
+
+def _differences(row: Mapping[str, Any]) -> list[list[float]]:
+    """Return what the recorded answer saved in loss and gained in accuracy, order by order."""
+    return [
+        [math.nan if x is None or y is None else x - y for x, y in zip(more, less, strict=True)]
         for more, less in (
             (row["other_losses"], row["recorded_losses"]),
             (row["recorded_accuracies"], row["other_accuracies"]),
         )
-    )
-    return bool(better_of(loss, accuracy) == row["better"])
+    ]
 
 
 def _proposals(tables: Tables, query: Query, blobs: Blobs) -> Iterator[Example]:
@@ -287,6 +343,7 @@ class _Answers:
         self._made: dict[tuple[str, int], _Answer] = {}
 
     def get(self, run: str, number: int) -> _Answer:
+        """Return an answer in its author's words."""
         if (run, number) not in self._made:
             self._made[run, number] = self._make(run, self._found[run, number])
         return self._made[run, number]
@@ -307,9 +364,11 @@ class _Answers:
             if found["request"] is None
             else _messages(self._blobs.get(found["request"]))
         )
+        done = [{**each, "justification": NEUTRAL} for each in said]
         return _Answer(
             prompt,
             json.dumps({"decisions": said}, ensure_ascii=False),
+            json.dumps({"decisions": done}, ensure_ascii=False),
             tuple((run, number) for number in found["numbers"]),
         )
 
@@ -335,18 +394,21 @@ def _assistant(said: str) -> Message:
 def situation(tables: Tables, *, run: str, epoch: int, rules: Sequence[str]) -> list[Message]:
     """Return the messages that ask about these rules in this epoch of a run."""
     epochs = tables.ask(_EPOCH_ROWS, [run, epoch])
-    (model,) = tables.ask(_MODEL, [epoch, run])
+    start = tables.ask(_START, [epoch, run])[0]
+    followed = known_rules(json.loads(start["rules"]))
     asked = describe(
         due=[RuleEvaluation(**row) for row in tables.ask(_DUE_ROWS, [run, epoch, list(rules)])],
         settings=epochs[-1],
-        spec=json.loads(model["spec"]),
+        spec=json.loads(start["spec"]),
         epochs=epochs,
         earlier=[
             _decided(**{**row, "params": json.loads(row["params"])})
             for row in tables.ask(_EARLIER_ROWS, [run, epoch])
         ],
+        rules=followed,
+        restoring=RESTORING if (start["planned"] or 0) - epoch > 3 else (GO_BACK,),  # Run.tries()
     )
-    told = task(model["names"] or FIRST_RULES)
+    told = task(followed.names)
     return [{"role": "system", "content": told}, {"role": "user", "content": asked}]
 
 

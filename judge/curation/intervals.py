@@ -6,7 +6,7 @@ I/O: none.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from statistics import fmean, stdev
 
@@ -33,6 +33,29 @@ def interval(differences: Sequence[float], level: float = LEVEL) -> Interval:
         return Interval(mean, None, None)
     half = student_quantile(level, number - 1) * stdev(differences) / math.sqrt(number)
     return Interval(mean, mean - half, mean + half)
+
+
+def chance(differences: Sequence[float]) -> float:
+    """Return how probable a mean at least as far from zero is by chance alone (Student's t)."""
+    found = interval(differences)
+    if found.difference is None or found.low is None or found.high is None:
+        return 1.0
+    error = (found.high - found.low) / 2 / student_quantile(LEVEL, len(differences) - 1)
+    return 1 - _student(abs(found.difference) / error, len(differences) - 1) if error else 1.0
+
+
+def false_discovery_rates(chances: Mapping[str, float], number: int) -> dict[str, float]:
+    """Return, for each of some findings out of `number` questions, the least rate that keeps it.
+
+    The rate is the expected share of findings that are due to chance.
+
+    Source: Benjamini and Hochberg, 1995, "Controlling the false discovery rate".
+    """
+    ranked = sorted(chances, key=lambda name: chances[name], reverse=True)
+    rates, least = dict[str, float](), 1.0
+    for place, name in enumerate(ranked):
+        least = rates[name] = min(least, chances[name] * number / (len(ranked) - place))
+    return rates
 
 
 @cache

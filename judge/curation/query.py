@@ -38,6 +38,7 @@ class Query:
     as_it_was: bool = False  # as of an earlier index, with what was excluded since; on record only
     margin: float = MARGIN  # of preferences, at least; noise is always exceeded as well
     measured: bool = False  # preferences by measured credit: intervals in place of the margin
+    false_discoveries: float | None = None  # of measured: expected share of pairs due to chance
 
     def __post_init__(self) -> None:
         """Refuse what cannot be met, by its name."""
@@ -45,7 +46,13 @@ class Query:
             raise CurationError(
                 f"the kind of an export must be {' or '.join(KINDS)}, not {self.kind!r}"
             )
-        for name in ("max_temperature", "min_process_score", "min_accuracy", "margin"):
+        for name in (
+            "max_temperature",
+            "min_process_score",
+            "min_accuracy",
+            "margin",
+            "false_discoveries",
+        ):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise CurationError(f"{name} must be a finite number of at least 0, not {value!r}")
@@ -54,6 +61,8 @@ class Query:
                 "measured works for preferences only, and without a margin: a pair is taken if the "
                 "interval of its measured difference excludes zero"
             )
+        if self.false_discoveries is not None and not self.measured:
+            raise CurationError("false_discoveries works for measured preferences only")
         told = {key for key in self.to_dict() if key not in ("as_it_was", "decided_by")}
         if self.kind == "proposals" and told:
             raise CurationError(

@@ -153,6 +153,8 @@ def merkle_root(lines: list[bytes]) -> str:
 @cache
 def code_sha256() -> str:
     """Return the SHA-256 over all that decides which examples there are: this code, the views."""
-    files = [*Path(__file__).parent.glob("*.py"), Path(describe.__code__.co_filename)]
+    told = Path(describe.__code__.co_filename)
+    files = [*Path(__file__).parent.glob("*.py"), told, told.with_name("playbook.py")]
+    files += (told.parent / "rulebook").glob("*.py")  # what prompts say of rules
     own = ((path.name, path.read_bytes()) for path in files)
     return hash_files([("schema", schema_hash().encode()), *own])

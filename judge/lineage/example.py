@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from aggregates.situation import NEUTRAL
 from judge.errors import LineageError
 from ledger.strict_json import JSONError, read_object
 from ledger.verification.proofs import inclusion_proofs, leaf_hash
@@ -50,6 +51,7 @@ class _Preference(msgspec.Struct, forbid_unknown_fields=True):
     prompt: list[Any]
     chosen: Annotated[list[_Answer], msgspec.Meta(min_length=1, max_length=1)]
     rejected: Annotated[list[_Answer], msgspec.Meta(min_length=1, max_length=1)]
+    evidence: str = ""
 
 
 def decisions_of(example: str) -> list[tuple[UUID, int]]:
@@ -72,7 +74,7 @@ def line_of(example: str, lines: Sequence[bytes]) -> ExportLine:
 
 
 def shown_by(line: ExportLine, example: str) -> list[list[dict[str, Any]]]:
-    """Return what an example's line shows as decided, answer by answer, as as_shown() does."""
+    """Return what an example's line shows as decided, answer by answer."""
     found = _object(line.data, "the line of the export")
     if found.get("id") != example:
         named = found.get("id")
@@ -96,11 +98,14 @@ def shown_by(line: ExportLine, example: str) -> list[list[dict[str, Any]]]:
     return shown
 
 
-def as_shown(body: dict[str, Any]) -> dict[str, Any]:
-    """Return what an export shows of a recorded decision."""
+def is_shown(body: dict[str, Any], decision: dict[str, Any], example: str) -> bool:
+    """Return whether an example's line shows a recorded decision; a pair's words are NEUTRAL."""
     cites = body.get("cites")
     shown = {name: body.get(name) for name in _SHOWN}
-    return {**shown, "cites": sorted(map(str, cites)) if isinstance(cites, list) else None}
+    shown["cites"] = sorted(map(str, cites)) if isinstance(cites, list) else None
+    if ">" in example and decision["justification"] == NEUTRAL:
+        shown["justification"] = NEUTRAL
+    return shown == decision
 
 
 def _object(data: str | bytes, what: str) -> dict[str, Any]:

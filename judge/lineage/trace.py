@@ -32,7 +32,7 @@ from judge.approvals import (
     read_approval,
 )
 from judge.errors import ApprovalError, LineageError
-from judge.lineage.example import ExportLine, as_shown, decisions_of, shown_by
+from judge.lineage.example import ExportLine, decisions_of, is_shown, shown_by
 from ledger.errors import MalformedError, VerificationError
 from ledger.handover.envelope import payload_of
 from ledger.mapper import readable_body
@@ -204,7 +204,9 @@ class _LineageWalk:
             recorded = self.all("run.decision_made", stream=first.stream_id, after=first.index - 1)
             alike = iter(recorded)
             for place, decision in enumerate(said):
-                found = next((entry for entry, body in alike if as_shown(body) == decision), None)
+                found = next(
+                    (entry for entry, body in alike if is_shown(body, decision, example)), None
+                )
                 if found is None or (place == 0 and found.index != first.index):
                     raise LineageError(
                         "the line of the export shows a decision that is not recorded",

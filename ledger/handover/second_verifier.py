@@ -52,6 +52,7 @@ PROOF_LIMIT = 1_000_000  # characters; each rotation takes some 1,000
 LINEAGE_LIMIT = 4_000_000  # characters
 LINES = uuid.UUID("5b0c4f0e-6f0a-5d8c-9a1e-4a0b0d1f2c3e")  # lineage.md, "Links", 4
 SHOWN = {"cites", "direction", "event_type", "justification", "params"}  # the same, 8
+NEUTRAL = "The rule is due."  # the same: the words of both answers of a pair
 
 
 class Failed(Exception):  # noqa: N818 - it is the verdict
@@ -1021,7 +1022,7 @@ class Story:
         told = ""
         made = [self.meet("run.decision_made", stream=run, number=n) for run, n in parts]
         for first, answer in zip(made[: len(shown)], shown, strict=True):
-            made += self.answer(first, answer)
+            made += self.answer(first, answer, paired=len(parts) == 2)
         for run in dict.fromkeys(run for run, _ in parts):
             own = [each.index for each in made if each.entry.stream == run]
             start = self.meet("run.started", begins=True, stream=run, before=min(own))
@@ -1033,7 +1034,7 @@ class Story:
                 self.verdict(run)
         return told, max(each.index for each in made)
 
-    def answer(self, first: Found, answer: list[Any]) -> list[Found]:
+    def answer(self, first: Found, answer: list[Any], *, paired: bool) -> list[Found]:
         """Find each decision that an answer shows; the first is the example's own."""
         found = [first]
         for place, said in enumerate(answer):
@@ -1041,7 +1042,7 @@ class Story:
             for each in self.all("run.decision_made", stream=first.entry.stream, after=after):
                 body: dict[str, Any] = {name: each.body.get(name) for name in SHOWN}
                 body["cites"] = sorted(map(str, body["cites"]))
-                if body == said:
+                if body == said or (paired and {**body, "justification": NEUTRAL} == said):
                     found.append(each)
                     break
             else:
@@ -1340,7 +1341,9 @@ def read_line(data: bytes, example: str, count: int) -> list[list[Any]]:
     """Read what an export's line shows: a list of decisions for each of the example's."""
     told, shown = read_json(data.decode()), list[list[Any]]()
     names = {"messages"} if count == 1 else {"prompt", "chosen", "rejected"}
-    need(isinstance(told, dict) and set(told) == {"id", *names}, "the line is not an example")
+    need(isinstance(told, dict), "the line is not an example")
+    more = {"evidence"} if count == 2 and type(told.get("evidence")) is str else set()
+    need(set(told) == {"id", *names} | more, "the line is not an example")
     need(told["id"] == example, "the line is of another example")
     for name in sorted(names - {"prompt"}):
         messages = told[name]

@@ -1,7 +1,7 @@
 """`proctor fork --decision`, which trains: forks of a run, in pairs, and what they differ in."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -43,7 +43,7 @@ _STANDING = (
 
 
 _DRAWS = 100  # of the random policy, until it acts
-_WORDS = "Drawn by chance, to measure what the decision was worth."
+_WORDS = "In the place of a recorded decision, to measure what that was worth."  # of all arms
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,7 @@ def alternatives(past: PastDecision, seen: Observation) -> dict[str, Decision]:
     An alternative that does exactly what the decision did is none.
     """
     rules = [rule for rule in past.decision.cites if rule in seen.due]
-    words_ = "left alone, to measure what the decision was worth."
-    found = {NOTHING: Decision.of(past.decision.cites, DEFER, {}, words_)}
+    found = {NOTHING: Decision.of(past.decision.cites, DEFER, {}, _WORDS)}
     for rule in rules:
         for name, decision in choices_on(rule, seen).items():
             if decision.acts:
@@ -149,7 +148,7 @@ def alternatives(past: PastDecision, seen: Observation) -> dict[str, Decision]:
     own = past.decision
     found |= _drawn(rules, seen, own)
     return {
-        name: decision
+        name: replace(decision, justification=_WORDS)
         for name, decision in found.items()
         if (decision.direction, decision.params) != (own.direction, own.params)
         and (decision.acts or own.acts)
@@ -162,7 +161,7 @@ def _drawn(rules: Sequence[str], seen: Observation, own: Decision) -> dict[str, 
         for drawn in RandomPolicy(seed).decide(seen):
             other = (drawn.direction, drawn.params) != (own.direction, own.params)
             if drawn.acts and other and set(drawn.cites) <= set(rules) and fitting(drawn, seen):
-                return {RANDOM: Decision.of(drawn.cites, drawn.direction, drawn.params, _WORDS)}
+                return {RANDOM: drawn}
     return {}
 
 
@@ -234,8 +233,8 @@ def _run_of(log: LedgerApplication, measured: Credit, place: Place) -> str:
 
 def _process(home: Home, run: UUID) -> dict[str, int]:
     with open_remembered(home) as ledger:
-        _, obligations, violations = measure_process(read_streams(ledger, {run})[run])
-    return {"obligations": obligations, "violations": violations}
+        found = measure_process(read_streams(ledger, {run})[run])
+    return {"obligations": found.obligations, "violations": found.violations}
 
 
 def _said(parent: Parent, past: PastDecision, decision: Decision) -> list[Said]:

@@ -95,6 +95,12 @@ class Filters:
         bool,
         "Preferences only: pairs by the measured credit of `proctor fork`, in place of a margin.",
     ] = False
+    false_discoveries: Annotated[
+        float | None,
+        "With --measured: largest expected share of pairs that are due to chance, over all "
+        "questions measured in the ledger (Benjamini and Hochberg).",
+        Takes(least=0, most=1),
+    ] = None
 
 
 @app.command(prints=Export | ExportRefused)
@@ -240,8 +246,10 @@ def _parquet(drawn: Drawn) -> bytes:
 
     messages = pa.list_(pa.struct([("content", pa.string()), ("role", pa.string())]))
     fields = [("id", pa.string()), *((name, messages) for name in _PARQUET[drawn.query.kind])]
+    if drawn.query.kind != "sft":
+        fields.append(("evidence", pa.string()))
     if drawn.query.kind == "proposals":
-        fields += [("label", pa.bool_()), ("evidence", pa.string())]
+        fields.append(("label", pa.bool_()))
     schema = pa.schema(fields)
     rows = [json.loads(each.line) for each in drawn.examples]
     sink = pa.BufferOutputStream()

@@ -222,6 +222,13 @@ def _told(
         raise unrecorded
 
 
+def judge_one(home: Home, run: UUID, *, execute: bool, sample: bool, config: JudgeConfig) -> bool:
+    """Audit one of several runs, and record it; return whether a gate failed."""
+    redo = Redo(_recorded_policy, TrainedStates(home.blobs), sample=sample) if execute else None
+    with home.open_log() as log:
+        return judge_here(home, log, run, redo=redo, config=config).hard_fail
+
+
 def execute(home: Home, name: str, *, config: JudgeConfig) -> Output:
     """Do a run, campaign or comparison again from its events alone and compare everything."""
     try:

@@ -5,6 +5,7 @@ I/O: reads the ledger and the judge's key.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from judge.auditing.record import RunRecord, record_of
@@ -15,10 +16,27 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.inputs import read_private_key, read_text
 from proctor.output.terminal import warn
-from proctor.remembering import open_remembered, tell_unread
-from proctor.runs.replay import find_verified_run
+from proctor.remembering import ask, open_remembered, tell_unread
+from proctor.runs.replay import find_recorded, find_verified_run
 from proctor.state import memory
 
+_ALL = """
+SELECT r.run_id, r.environment::VARCHAR AS environment, k.run_id IS NOT NULL AS judged,
+    a.hard_fail, a.accuracy_score, a.process_score, a.process_axis_exercised
+FROM run_starts AS r
+JOIN run_ends AS e USING (run_id)
+LEFT JOIN counting_audits AS k USING (run_id)
+LEFT JOIN audit_scores AS a ON a.audit_id = k.audit_id AND a.idx = k.idx
+WHERE e.reason IN ('completed', 'restart', 'stopped') AND ($1 = '' OR r.run_id IN (
+    SELECT $1
+    UNION SELECT run_id FROM run_starts WHERE campaign = $1
+    UNION SELECT run_id FROM comparison_runs WHERE comparison_id = $1
+    UNION SELECT run_id FROM credit_starts WHERE credit_id = $1
+    UNION SELECT f.run_id FROM credit_forks AS f JOIN credit_starts AS s USING (credit_id)
+        WHERE $1 IN (s.credit_id, s.run_id)))
+ORDER BY r.idx
+"""
+_CREDITS = "SELECT credit_id FROM credit_starts WHERE STARTS_WITH(credit_id, LOWER(?))"
 SUBMITTED = ("model.py", "run_config.json", "task.py", "weights.safetensors")  # of any run
 
 
@@ -60,6 +78,19 @@ def look_up(
     )
     tell_unread(checked)
     return checked, found[-1] if checked.ok else None
+
+
+def find_subject(home: Home, name: str) -> str:
+    """Return the id of the run, campaign, comparison or credit that is meant."""
+    if len(found := ask(home, _CREDITS, name)) == 1:
+        return str(found[0]["credit_id"])
+    with open_remembered(home) as ledger:
+        return str(find_recorded(ledger, name))
+
+
+def read_verdicts(home: Home, subject: str) -> list[dict[str, Any]]:
+    """Return the ended runs that a subject rests on ("": all), with the verdict that counts."""
+    return ask(home, _ALL, subject)
 
 
 def _verify_submission(folder: Path) -> None:

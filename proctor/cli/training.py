@@ -1,11 +1,14 @@
 """`proctor demo`, `run` and `judge`: what trains a model, or trains it again."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 from aggregates.comparison import OWN_POLICIES
+from ledger.wording import counted
 from monitor.config import RunConfig
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import (
@@ -22,8 +25,10 @@ from proctor.cli.options import (
 )
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.output.terminal import print_rows, warn
 from proctor.runs.process import handed_over, start_for, start_like
 from proctor.runs.run_settings import DEFAULT_POLICY, provoked, read_config
+from proctor.runs.shapes import Verdict, Verdicts
 
 # A start that goes wrong: a learning rate sixty times the default, and no warm-up.
 DEMO: dict[str, Any] = {
@@ -145,7 +150,7 @@ def run(
         return jobs.run(home, chosen, how)
 
 
-@app.command(prints="runs.Audit")
+@app.command(prints="runs.Audit | runs.Verdicts")
 def judge(
     home: Home,
     run: RunArgument = "latest",
@@ -162,9 +167,15 @@ def judge(
         "faster and less certain. The report says how certain.",
     ] = False,
     whole: Annotated[bool, "Verify all of the ledger, not only what is new."] = False,
+    every: Annotated[
+        bool,
+        "Judge each run that has no verdict: of the ledger, or that RUN rests on, which may be a "
+        "credit, a campaign, a comparison, or a run with the forks that measured it. Continues.",
+        Takes(option="--all"),
+    ] = False,
     data_dir: DataDirOption = None,
     limits: LimitOption = None,
-) -> Iterator[Output]:
+) -> Output | Iterator[Output]:
     """Audit a run in eleven steps and print two scores; exit code 1 on a hard fail.
 
     A judge's key in ledger/keys/judge.pem of the home signs the audit, if it was granted.
@@ -175,6 +186,18 @@ def judge(
     if sample and not execute:
         raise ProctorError("--sample and --no-execute exclude each other: give one of them")
     again = handed_over()
+    if every:
+        if submission is not None or head is not None or whole:
+            raise ProctorError("--all excludes --submission, --head and --whole")
+        return _judge_all(
+            home,
+            "" if run == "latest" else run,
+            again,
+            limits,
+            data_dir,
+            execute=execute,
+            sample=sample,
+        )
     checked, judged = look_up(home, again or run, submission=submission, head=head, whole=whole)
     if judged is not None:
         record = judged.record
@@ -191,3 +214,41 @@ def judge(
         sample=sample,
         config=jobs.judge_config(limits, data_dir),
     )
+
+
+def _judge_all(
+    home: Home,
+    name: str,
+    again: str | None,
+    limits: list[str] | None,
+    data_dir: Path | None,
+    **redo: bool,
+) -> Output:
+    """Judge run after run, each as in its recorded environment: where that differs, anew."""
+    from proctor.cli import judging  # noqa: PLC0415 - loads what reads ledgers
+
+    home.require_ledger()
+    if not home.writable:
+        raise ProctorError(f"--all records verdicts, and you cannot write to {home.ledger}")
+    subject = judging.find_subject(home, name) if name else ""
+    waiting = [row for row in judging.read_verdicts(home, subject) if not row["judged"]]
+    waiting.sort(key=lambda row: row["run_id"] != again)
+    reports = set[str]()  # runs that failed now, also with other files than were handed in
+    for number, row in enumerate(waiting, 1):
+        started, run = again if row["run_id"] == again else None, UUID(row["run_id"])
+        start_like(json.loads(row["environment"]), again=started, carried=run)
+        from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
+
+        warn(f"run {number} of {len(waiting)}: {run}")
+        config = jobs.judge_config(limits, data_dir)
+        if jobs.judge_one(home, run, config=config, **redo):
+            reports.add(str(run))
+    shown = [Verdict.of(row) for row in judging.read_verdicts(home, subject) if row["judged"]]
+    failed = {each.run_id for each in shown if each.hard_fail} | reports
+    told = Verdicts(judged=len(waiting), verdicts=shown)
+
+    def tell() -> None:
+        print_rows(Verdict.__struct_fields__, shown)
+
+    note = f"a gate failed in {counted(len(failed), 'run')}; `proctor show RUN` says which"
+    return Output(told, tell, found=bool(failed), note=note if failed else "")

@@ -26,7 +26,7 @@ from proctor.errors import ProctorError
 
 ID = "proctor/Training-v0"
 ACTIONS = ("choices", "decisions")
-REWARDS = ("val_loss", "accuracy", "process")
+REWARDS = ("gain", "val_loss", "accuracy", "process")
 MAX_TEXT = 2**16  # characters of an answer
 _SEEDS = 2**31
 
@@ -38,7 +38,7 @@ class TrainingEnv(gymnasium.Env):  # type: ignore[misc, type-arg, unused-ignore]
 
     actions: `choices` are numbers, those of proctor.environment.choices; `decisions` are JSON, as
     a text or a map {"decisions": [...]}, in the form that policies of other authors answer in.
-    reward: `val_loss`, `accuracy` or `process`, or several of them with their weights.
+    reward: one of REWARDS, or several of them with their weights.
     record: a home, in whose ledger each episode becomes a run.
     settings: of the configuration of a run, instead of those of episode_config().
 
@@ -51,7 +51,7 @@ class TrainingEnv(gymnasium.Env):  # type: ignore[misc, type-arg, unused-ignore]
         self,
         *,
         actions: str = "choices",
-        reward: str | Mapping[str, float] = "val_loss",
+        reward: str | Mapping[str, float] = "gain",
         record: str | os.PathLike[str] | None = None,
         render_mode: None = None,
         **settings: Any,
@@ -98,6 +98,7 @@ class TrainingEnv(gymnasium.Env):  # type: ignore[misc, type-arg, unused-ignore]
                 "record": self._record,
                 "policy": {"environment": ID, "actions": self._actions},
                 "process": "process" in self._weights,
+                "waiting": "gain" in self._weights,
                 "words": self._actions == "decisions",
             }
         )
@@ -117,6 +118,7 @@ class TrainingEnv(gymnasium.Env):  # type: ignore[misc, type-arg, unused-ignore]
             "val_loss": before["val_loss"] - now["val_loss"],
             "accuracy": now["val_accuracy"] if over else 0.0,
             "process": now["process_score"] if over else 0.0,
+            "gain": now["gain"] if over and "gain" in self._weights else 0.0,
         }
         reward = float(sum(weight * found[name] for name, weight in self._weights.items()))
         return arrays(now["numbers"]), reward, over, False, self._info(now)
@@ -155,6 +157,7 @@ class TrainingEnv(gymnasium.Env):  # type: ignore[misc, type-arg, unused-ignore]
             info |= {key: now[key] for key in ("end", "digest", "val_accuracy")}
             if self._record is not None:
                 info["run"] = now["run"]
+            info |= {key: now[key] for key in ("gain",) if key in self._weights}
             if "process" in self._weights:
                 info["process"] = now["process_score"]
         return info

@@ -1,7 +1,8 @@
 """A task of inspect_ai: a language model answers the rules of live trainings.
 
 A sample is a training, recorded as a run in a home's ledger. Its metadata name the run and a signed
-tree head of the ledger. The process score and the accuracy are two scores.
+tree head of the ledger. The process score, the accuracy and the share of usable answers are three
+scores; the first two only where the model's answers were exercised.
 
 Source: docs/how-to/agents.md.
 I/O: the framework asks the model; each sample starts a process that appends to the ledger.
@@ -57,8 +58,8 @@ def training(
     return Task(
         dataset=MemoryDataset(samples, name="trainings"),
         solver=answer_rules(home=home, asking=asking),
-        scorer=[process_score(), validation_accuracy()],
-        version=1,
+        scorer=[process_score(), validation_accuracy(), usable()],
+        version=2,
     )
 
 
@@ -118,14 +119,21 @@ def validation_accuracy() -> Scorer:
     return _score_of("val_accuracy")
 
 
+@scorer(metrics=[mean(), stderr()])
+def usable() -> Scorer:
+    """Score the form of the answers: the share of requests whose answers were decisions."""
+    return _score_of("usable_share")
+
+
 def _score_of(key: str) -> Scorer:
     async def score(state: TaskState, target: Target) -> Score:
         told = state.metadata.get(METADATA, {})
-        if key not in told:
-            return Score.unscored(
-                explanation=f"the training did not end; its run is {told.get('run')}"
-            )
+        if told.get(key) is None:
+            why = "nothing was asked" if key in told else "the training did not end"
+            return Score.unscored(explanation=f"{why}; its run is {told.get('run')}")
         said = f"run {told['run']}: {told['usable']} of {told['requests']} answers were usable"
+        if not told["exercised"] and key != "usable_share":
+            return Score.unscored(explanation=f"{said}, and none took effect (unexercised)")
         return Score(value=told[key], explanation=said)
 
     return score

@@ -46,9 +46,11 @@ class Played:
     end: str
     process_score: float  # of the judge: the share of obligations that were met
     obligations: int  # that the process score rests on
+    exercised: bool  # whether answers took effect; else both scores say nothing of the model
     val_accuracy: float  # of the last epoch
     requests: int
     usable: int  # requests whose answers were decisions
+    usable_share: float | None  # of the requests; None: there was none
     digest: str
     tree_head: str  # signed; over a ledger that holds the whole run
 

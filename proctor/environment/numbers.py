@@ -71,6 +71,7 @@ def _flags(*shape: int) -> _Bounds:
 # Name of an array -> its least and largest values; their shape is the array's.
 BOUNDS: Mapping[str, _Bounds] = {
     "due": _flags(len(FIRST_RULES), len(SIDES)),
+    "left": _bounds([(0.0, 20.0)]),
     "missing": _flags(EPOCHS, len(SIGNALS)),
     "model": _bounds(bounds for bounds, _ in MODEL.values()),
     "progress": _flags(1),
@@ -94,6 +95,7 @@ def numbers_of(
     sides = {each.rule: each.side for each in due}
     return {
         "due": [[float(sides.get(rule) == side) for side in SIDES] for rule in FIRST_RULES],
+        "left": [math.log2(1 + epochs - len(history))],
         "missing": [missing for _, missing in rows],
         "model": [float(read(spec)) for _, read in MODEL.values()],
         "progress": [len(history) / epochs],

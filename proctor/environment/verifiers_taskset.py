@@ -28,6 +28,7 @@ NAME = "verifiers"
 INFO = "proctor"  # its key in a trace's info
 MAX_SECONDS = 3600.0  # of an answer, as ModelSettings has it
 SCORES = ("process_score", "val_accuracy")
+USABLE = "usable_share"
 
 
 class TrainingData(vf.TaskData):
@@ -49,9 +50,13 @@ class TrainingTask(vf.Task[TrainingData, vf.State, TrainingTaskConfig]):
 
     @vf.metric
     async def scores(self, trace: vf.Trace) -> Mapping[str, float]:
-        """Return both scores; neither, if the training did not end."""
+        """Return the share of usable answers, and both scores where rules were exercised.
+
+        Nothing, if the training did not end.
+        """
         told = trace.info.get(INFO, {})
-        return {name: told[name] for name in SCORES if name in told}
+        names = (*SCORES, USABLE) if told.get("exercised") else (USABLE,)
+        return {name: told[name] for name in names if told.get(name) is not None}
 
     @vf.reward
     async def chosen(self, trace: vf.Trace) -> Mapping[str, float]:

@@ -3,6 +3,7 @@
 I/O: reads the configuration file.
 """
 
+import math
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,4 +63,7 @@ def read_value(text: str) -> Any:
         found = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):  # no TOML, a number of thousands of digits, or too deep
         return text
-    return found["value"] if set(found) == {"value"} else text
+    value = found.get("value")
+    if set(found) != {"value"} or (isinstance(value, float) and not math.isfinite(value)):
+        return text  # `nan` is somebody's name, and no setting is a number that is not finite
+    return value

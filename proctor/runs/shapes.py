@@ -147,6 +147,23 @@ class Audit(Answer):
     retrained: float
 
 
+class Verdict(Answer):
+    """The verdict on one of several runs."""
+
+    run_id: str
+    hard_fail: bool
+    accuracy_score: float | None
+    process_score: float
+    process_axis_exercised: bool
+
+
+class Verdicts(Answer):
+    """The verdicts on several runs; exit code 1 if a gate failed."""
+
+    judged: int  # by this command; the others had a verdict
+    verdicts: list[Verdict]
+
+
 class Demo(Answer):
     """What `demo` did."""
 

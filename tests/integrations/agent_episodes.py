@@ -22,6 +22,11 @@ def acts(request: dict[str, Any], _: Mapping[str, str]) -> Reply:
     return Reply(completion(act_on_first(request)))
 
 
+def nonsense(_: dict[str, Any], __: Mapping[str, str]) -> Reply:
+    """Answer with something that is no decision."""
+    return Reply(completion("Let us talk about the weather: {"))
+
+
 def silent(request: dict[str, Any], _: Mapping[str, str]) -> Reply:
     """Refuse the key."""
     return Reply({"error": {"message": "no such key"}}, 401)
@@ -53,7 +58,7 @@ def in_turn(*replies: Callable[[dict[str, Any], Mapping[str, str]], Reply]) -> B
 
 # Nonsense, which is asked again; then an answer that is too late, and a connection that breaks.
 UNRELIABLE = in_turn(
-    *[lambda _, __: Reply(completion("Let us talk about the weather: {"))] * 2,
+    *[nonsense] * 2,
     lambda _, __: Reply(delay=30.0),
     lambda _, __: Reply(completion("lost"), drop=-1),
     acts,

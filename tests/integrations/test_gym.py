@@ -69,7 +69,39 @@ def test_same_seed_and_actions_give_the_same_episode(env: Any) -> None:
     assert len({first[1]["digest"], *others}) == 3
 
 
-def test_reward_is_the_decrease_of_the_validation_loss(env: Any) -> None:
+def test_reward_is_what_is_gained_over_the_same_seed_where_every_rule_waits() -> None:
+    env = gymnasium.make(ID, numerics="portable", reward={"gain": 1.0, "accuracy": 1.0}, epochs=8)
+    ends = []
+    for acts in (False, True):
+        _, info = env.reset(seed=2)
+        done, total = False, 0.0
+        while not done:
+            fits = np.flatnonzero(info["mask"])
+            _, reward, done, _, info = env.step(int(fits[int(acts and len(fits) > 1)]))
+            total += reward
+        ends.append((info["gain"], info["val_accuracy"]))
+        assert total == pytest.approx(sum(ends[-1]))
+    env.close()
+    (waited, accuracy), (gained, reached) = ends
+    assert waited == 0.0
+    assert gained == pytest.approx(reached - accuracy) != 0.0
+
+
+def test_healthy_training_of_the_default_is_right_three_times_as_often_as_chance() -> None:
+    env, reached = gymnasium.make(ID, numerics="portable", lr=0.1), []
+    for seed in range(3):
+        seen, _ = env.reset(seed=seed)
+        assert seen["left"][0] == pytest.approx(np.log2(1 + 12 - round(12 * seen["progress"][0])))
+        done = False
+        while not done:
+            *_, done, _, info = env.step(0)
+        reached.append(info["val_accuracy"])
+    env.close()
+    assert np.mean(reached) >= 0.3
+
+
+def test_reward_is_the_decrease_of_the_validation_loss() -> None:
+    env = gymnasium.make(ID, reward="val_loss", **SHORT)
     _, info = env.reset(seed=1)
     start, rewards, done = info["val_loss"], 0.0, False
     while not done:
@@ -185,7 +217,9 @@ def test_dead_process_gives_one_error_and_reset_starts_another() -> None:
 def test_wrong_settings_are_refused_by_name(env: Any) -> None:
     with pytest.raises(ConfigurationError, match="epoch"):
         gymnasium.make(ID, epoch=3)
-    with pytest.raises(ProctorError, match="reward must be one of val_loss, accuracy, process"):
+    with pytest.raises(
+        ProctorError, match="reward must be one of gain, val_loss, accuracy, process"
+    ):
         gymnasium.make(ID, reward="loss")
     with pytest.raises(ProctorError, match="edits must be"):
         gymnasium.make(ID, edits="restart")

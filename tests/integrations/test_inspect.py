@@ -17,6 +17,7 @@ from agent_episodes import (
     assert_unreliable,
     ends,
     killer,
+    nonsense,
     rows,
     silent,
 )
@@ -65,12 +66,14 @@ def test_samples_are_runs_that_the_log_names_with_a_tree_head(tmp_path: Path) ->
         assert {name: score.value for name, score in sample.scores.items()} == {
             "process_score": each["process_score"],
             "validation_accuracy": each["val_accuracy"],
+            "usable": 1.0,
         }
         assert [each.role for each in sample.messages][-3:] == ["system", "user", "assistant"]
     assert log.results is not None
     assert [(each.name, sorted(each.metrics)) for each in log.results.scores] == [
         ("process_score", ["mean", "stderr"]),
         ("validation_accuracy", ["mean", "stderr"]),
+        ("usable", ["mean", "stderr"]),
     ]
     seeds = rows(tmp_path, "SELECT DISTINCT config ->> '$.seed' AS seed FROM runs ORDER BY ALL")
     assert [each["seed"] for each in seeds] == ["0", "1"]
@@ -84,6 +87,14 @@ def test_nonsense_and_late_answers_are_recorded_and_the_training_goes_on(tmp_pat
     assert log.status == "success", log.error
     assert log.samples is not None
     assert_unreliable(tmp_path, log.samples[0].metadata["proctor"])
+
+
+def test_model_without_a_usable_answer_has_no_score_but_that(tmp_path: Path) -> None:
+    log = evaluate(tmp_path, nonsense)
+    assert log.samples is not None
+    assert log.samples[0].scores is not None
+    scores = {name: str(score.value) for name, score in log.samples[0].scores.items()}
+    assert scores == {"process_score": "nan", "validation_accuracy": "nan", "usable": "0.0"}
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_rollout_is_a_run_that_the_trace_names_with_a_tree_head(
     trace = roll_out(tmp_path, acts, task={"reward": reward})
     assert trace.ok, trace.errors
     told = trace.info["proctor"]
-    assert trace.metrics == {name: told[name] for name in SCORES}
+    assert trace.metrics == {name: told[name] for name in (*SCORES, "usable_share")}
     assert {name: found.score for name, found in trace.rewards.items()} == {reward: told[reward]}
     assert trace.reward == told[reward]
     assert trace.num_turns == told["requests"] > 0

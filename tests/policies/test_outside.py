@@ -1,6 +1,7 @@
 """Policies that somebody else wrote: a class, or a process that speaks JSON lines."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from frontdoor import TINY, answer, call
 from aggregates.decisions import Decision, Observation, PastDecision, validate_decision
 from judge.reference.situations import observe
 from policies.deciding.catalogue import create_policy
-from policies.deciding.outside import OutsidePolicy, _Process, process_policy
+from policies.deciding.outside import OutsidePolicy, _Process, observation_json, process_policy
 from policies.errors import PolicyError
 
 AGENT = """
@@ -296,6 +297,14 @@ def test_answer_before_the_question_was_read_is_none(tmp_path: Path, seen: Obser
     policy = process_policy(program(tmp_path, UNREAD), seconds=5.0)
     (said,) = policy.decide(long)
     assert "answered before it had read the question" in said.decision.justification
+
+
+def test_guide_names_every_key_that_a_program_receives(seen: Observation) -> None:
+    guide = Path(__file__).parents[2] / "docs/how-to/own-policy.md"
+    (told,) = re.findall(r"An observation has the keys (.*?)\n\n", guide.read_text(), re.DOTALL)
+    found = observation_json(seen)
+    keys = {*found, *(key for rule in found["rules"].values() for key in rule)}
+    assert keys <= {*re.findall(r"`(\w+)`", told)}
 
 
 def test_program_is_ended_with_what_it_started(tmp_path: Path, seen: Observation) -> None:

@@ -9,6 +9,7 @@ Units: seconds of processors; where a row has two processes, seconds.
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ from studies.statistics import Table, short
 
 __all__ = ["PARTS", "Row", "WholeBench", "measure", "write_runs"]
 
-PARTS = ("append", "verify", "tables", "questions", "log", "train")
+PARTS = ("append", "verify", "tables", "questions", "log", "train", "episodes")
 _LAYERS = 20  # of a run that is recorded
 _RECORDED = "an epoch recorded"
 _SPEC = ModelSpec(
@@ -74,6 +75,7 @@ class WholeBench(Conditions):
     rows: list[Row]
     limits: dict[str, float]  # bare operations a second
     left_out: dict[str, str]  # row -> why
+    episodes: dict[str, float]  # of proctor/Training-v0, a minute, by reward
 
     def tables(self) -> Iterator[Table]:
         """Yield what is shown."""
@@ -90,6 +92,7 @@ class WholeBench(Conditions):
         )
         for title, columns, found in (
             ("", ("limits of the hardware", "a second"), self.limits),
+            ("", ("episodes of proctor/Training-v0, reward", "a minute"), self.episodes),
             ("", ("left out", "why"), self.left_out),
         ):
             if found:
@@ -111,6 +114,7 @@ def measure(folder: Path, *, events: int, rounds: int, parts: Sequence[str] = PA
     """Measure the rows of these parts, on the disk of this folder."""
     before, left_out = os.getloadavg()[0], {}
     limits: dict[str, float] = {}
+    episodes: dict[str, float] = {}
     with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as name:
         scratch = Path(name)
         pairs = [pair for part in parts if part in _MADE for pair in _MADE[part](scratch, events)]
@@ -128,13 +132,42 @@ def measure(folder: Path, *, events: int, rounds: int, parts: Sequence[str] = PA
         left_out["a step trained, watched"] = "PyTorch is not installed: extra train"
     elif "train" in parts:
         rows.append(_training(rounds))
+    if "episodes" in parts and find_spec("torch") is None:
+        left_out["an episode"] = "PyTorch is not installed: extra train"
+    elif "episodes" in parts:
+        episodes = {name: _episodes(rounds, gain=name == "gain") for name in ("gain", "val_loss")}
     return WholeBench(
         **Conditions.since(before, rounds=rounds),
         events=events,
         rows=rows,
         limits=limits,
         left_out=left_out,
+        episodes=episodes,
     )
+
+
+def _episodes(rounds: int, *, gain: bool) -> float:
+    """Return the episodes a minute of an agent that takes the first remedy that fits."""
+    from proctor.environment.trainer import Trainer, episode_config  # noqa: PLC0415 - needs torch
+
+    trainer, taken = Trainer(portable=False), list[float]()
+    for seed in range(rounds + 1):
+        begun = time.perf_counter()
+        told: dict[str, Any] = {
+            "record": None,
+            "policy": {},
+            "process": False,
+            "words": False,
+            "waiting": gain,
+        }
+        now = trainer.begin({"config": episode_config({"seed": seed}).to_dict(), **told})
+        while "end" not in now:
+            now = trainer.answer(
+                {"choice": next((n for n, fits in enumerate(now["mask"]) if n and fits), 0)}
+            )
+        taken.append(time.perf_counter() - begun)
+    trainer.close()
+    return 60 / median(taken[1:])  # the first one starts the process
 
 
 def _row(pair: _Pair, taken: Sequence[Sequence[float]]) -> Row:

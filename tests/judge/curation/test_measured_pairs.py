@@ -1,17 +1,21 @@
 """Preference pairs by measured credit: which are drawn, which are not, and which fall later."""
 
 import json
+import math
+import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 from uuid import UUID
 
 import pytest
-from curation_histories import DATA, Scene, request_of
+from curation_histories import DATA, PREFERENCES, Scene, request_of
 
 from aggregates.credit import CHOSEN, Credit, Place
 from judge.curation.examples import outnumbered
-from judge.curation.intervals import interval, level_of
+from judge.curation.intervals import chance, false_discovery_rates, interval, level_of
 from judge.curation.query import Query
 from judge.curation.recall import recall
 from judge.errors import CurationError
@@ -70,17 +74,91 @@ def test_pair_is_drawn_where_judged_forks_show_which_answer_is_better(
     }
     assert set(drawn) == set(names.values())
     said = {name: json.loads(drawn[id_].line) for name, id_ in names.items()}
-    assert "playbook slows it down" in said["kept"]["chosen"][0]["content"]
-    assert "the alternative waits" in said["kept"]["rejected"][0]["content"]
+    does = {
+        name: [_said(each[side]) for side in ("chosen", "rejected")] for name, each in said.items()
+    }
+    assert [each["direction"] for each in does["kept"]] == ["decrease_lr", "defer"]
     assert said["asked"]["prompt"][1]["content"] == "R7?"  # as the model was asked
-    assert "the alternative slows it down" in said["reversed"]["chosen"][0]["content"]
-    assert "playbook waits" in said["reversed"]["rejected"][0]["content"]
+    assert [each["direction"] for each in does["reversed"]] == ["decrease_lr", "defer"]
     assert said["reversed"]["prompt"][1]["content"].startswith("# Epoch 1")
     for each in said.values():  # what TRL takes silently
         assert each["prompt"]
         assert each["chosen"] != each["rejected"]
     forks = {fork for name in ("chosen", "nothing") for fork in kept[name]}
     assert set(drawn[names["kept"]].member.measured) == forks
+
+
+def _said(messages: list[dict[str, str]]) -> dict[str, Any]:
+    (decision,) = json.loads(messages[0]["content"])["decisions"]
+    return dict(decision)
+
+
+def _words(messages: list[dict[str, str]]) -> Counter[str]:
+    """Return the words of an answer without the fields that say what it does."""
+    fields = {"event_type", "cites", "direction", "params"}
+    said = {key: value for key, value in _said(messages).items() if key not in fields}
+    return Counter(re.findall(r"\w+", json.dumps(said)))
+
+
+def _told_apart(pairs: list[tuple[Counter[str], Counter[str]]]) -> float:
+    """Return how often naive Bayes, taught by half of the pairs, knows the chosen of the others."""
+    taught, asked = pairs[::2], pairs[1::2]
+    counts = [sum((pair[side] for pair in taught), Counter[str]()) for side in (0, 1)]
+
+    def score(words: Counter[str]) -> float:
+        return sum(n * math.log((counts[0][w] + 1) / (counts[1][w] + 1)) for w, n in words.items())
+
+    known = [score(chosen) - score(rejected) for chosen, rejected in asked]
+    return fmean(0.5 if not found else float(found > 0) for found in known)
+
+
+def test_words_of_a_pair_do_not_tell_which_answer_is_chosen(tmp_path: Path) -> None:
+    history = _admitting(tmp_path)
+    for group in range(6):
+        acting, waiting = (
+            history.run(history.line.active, group=group, acts=a) for a in (True, False)
+        )
+        forks = history.credit(acting, CLEAR)
+        _judged(history, acting, forks)
+        history.audit(acting, accuracy=0.7)
+        history.audit(waiting, accuracy=0.3)
+    tables = history.tables()
+    words = "SELECT justification FROM decisions WHERE run_id = ? AND number = ?"
+    for query in (MEASURED, PREFERENCES):
+        drawn = history.draw(query).examples
+        lines = [json.loads(each.line) for each in drawn]
+        pairs = [(_words(each["chosen"]), _words(each["rejected"])) for each in lines]
+        assert len(pairs) >= 6
+        assert _told_apart(pairs) == 0.5
+        # The controls: words that give the answer away are found, and those on record do.
+        assert _told_apart([(one + Counter(["better"]), other) for one, other in pairs]) == 1.0
+        recorded = [
+            [
+                Counter(tables.ask(words, [run, number])[0]["justification"].split())
+                for (run, number), *_ in (each.member.decisions, each.member.rejected)
+            ]
+            for each in drawn
+        ]
+        assert _told_apart([(one, other) for one, other in recorded]) == 1.0
+
+
+def test_pair_says_its_effect_and_how_many_questions_were_asked(tmp_path: Path) -> None:
+    history = _admitting(tmp_path)
+    gains = [[0.30, 0.32, 0.31], [0.1, 0.2, 0.15], *([0.1, -0.2, 0.05 * n] for n in range(1, 7))]
+    for group, each in enumerate(gains):
+        run = history.run(history.line.active, group=group)
+        _judged(history, run, history.credit(run, each))
+    told = [
+        json.loads(json.loads(each.line)["evidence"]) for each in history.draw(MEASURED).examples
+    ]
+    assert [round(each["accuracy"]["difference"], 4) for each in told] == [0.31, 0.15]
+    clear, weak = (each["false_discovery_rate"] for each in told)
+    assert told[0]["accuracy"]["low"] == pytest.approx(interval(gains[0]).low, abs=1e-5)
+    assert clear < 0.05 < weak  # though its own interval excludes 0: eight questions were asked
+    kept = history.draw(replace(MEASURED, false_discoveries=0.05)).examples
+    assert len(kept) == 1
+    alone = false_discovery_rates({"weak": 2 * chance(gains[1])}, 1)["weak"]
+    assert alone == pytest.approx(weak * 2 / 8, rel=1e-4)
 
 
 FORGED: dict[str, dict[str, Any]] = {

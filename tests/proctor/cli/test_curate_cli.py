@@ -145,7 +145,7 @@ def test_pairs_are_of_runs_from_one_start(home: Path, runs: dict[str, str]) -> N
         f"{runs[better]}/1>{runs['worse']}/1" for better in ("better", "asked")
     ]
     for pair in pairs:
-        assert set(pair) == {"id", "prompt", "chosen", "rejected"}
+        assert set(pair) == {"id", "prompt", "chosen", "rejected", "evidence"}
         assert [len(pair[part]) for part in ("prompt", "chosen", "rejected")] == [2, 1, 1]
         assert "decrease_lr" in pair["chosen"][0]["content"]
         assert "defer" in pair["rejected"][0]["content"]

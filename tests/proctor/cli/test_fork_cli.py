@@ -12,6 +12,7 @@ from live_pages import served_home
 
 from ledger.blobs import BlobStore
 from ledger.paths import LedgerPaths
+from proctor.home import Home
 
 # Rules that keep no states to go back to, so that snapshots shorten what is trained again.
 SETTINGS = with_settings([*TINY, "lr=1e-5", "warm_up_epochs=0", "profile=calibrated"], "epochs=4")
@@ -69,6 +70,33 @@ def test_judge_trains_what_a_fork_shares_only_once(home: Path, forks: Any, tmp_p
     assert "shared" not in executed[0]
     assert executed[1]["shared"] == 3
     assert executed[1]["done"]
+
+
+def test_all_that_a_credit_rests_on_is_judged_by_one_command_that_continues(
+    home: Path, forks: Any, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(home, copy)
+    credit = answer("fork", "--decision", "1", "--against", "nothing", "--orders", "2", home=copy)
+    rests_on = {credit["run"], *(each["run"] for each in credit["forks"])}
+    answer("judge", credit["run"], "--no-execute", home=copy)
+    other = max(rests_on - {credit["run"]})
+    lost = Home(copy).submission(other) / "weights.safetensors"
+    weights = lost.read_bytes()
+    lost.write_bytes(b"")
+    named = ["judge", "--all", credit["credit"][:9], "--no-execute"]
+    failing = answer(*named, home=copy, found=True)  # as all others are judged all the same
+    assert (failing["judged"], len(failing["verdicts"])) == (4, 5)
+    assert answer(*named, home=copy, found=True)["judged"] == 0
+    lost.write_bytes(weights)
+    answer("judge", other, "--no-execute", home=copy)
+    told = answer(*named, home=copy)
+    assert told["judged"] == 0
+    assert {each["run_id"] for each in told["verdicts"]} == rests_on
+    assert not any(each["hard_fail"] for each in told["verdicts"])
+    everything = answer("judge", "--all", "--no-execute", home=copy)
+    assert everything["judged"] == len(forks["forks"])  # that rest on nothing
+    assert "--all excludes" in refusal("judge", "--all", "--whole", home=copy)
 
 
 def test_what_a_fork_repeats_is_no_training_data_of_its_own(home: Path, forks: Any) -> None:
