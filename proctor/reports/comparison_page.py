@@ -144,7 +144,7 @@ def comparison_values(data: Data) -> dict[str, Any]:
     return {
         "heading": f"Comparison {comparison['comparison_id'][:8]}",
         **{name: len(object_of(comparison[name])) for name in ("policies", "conditions", "seeds")},
-        "first": shown.names[0],
+        "first": next(iter(shown.names), "—"),
         "by": shown.by,
         "winner": told_winner(both, by=shown.by, metric=shown.metric)
         if len(shown.names) > 1
