@@ -106,7 +106,7 @@ def tell_rounds(
     about: str,
 ) -> None:
     """Print rounds of proposing, with the column that says what each was about; and the board."""
-    reason = field("reason", lambda each: each.reason[:_REASON])
+    reason = field("reason", lambda each: str(each.reason or "")[:_REASON])  # odd events
     print_rows([*fields("round", "outcome", "technique", about), reason], rounds)
     for name, tally in board.items():
         said = f"{name}: {tally.wins} won, {tally.losses} lost, {tally.ties} neither"
