@@ -19,7 +19,7 @@ from typing import Any
 
 import duckdb
 
-from projections.errors import QueryError
+from projections.errors import CostlyError, QueryError
 
 _STOPS = {signal.SIGINT, signal.SIGTERM}
 _AGAIN = 0.1  # s after which a query that had not begun at the signal is interrupted
@@ -127,7 +127,7 @@ def bounded_rows(
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]], bool]:
     """Return columns, rows, and whether there are more rows than are allowed.
 
-    Raises QueryError for a query that takes too long or too much memory, duckdb.Error for others.
+    Raises CostlyError for a query that takes too long or too much memory, duckdb.Error for others.
     """
     timer = threading.Timer(bounds.seconds, connection.interrupt)
     timer.daemon = True
@@ -138,9 +138,9 @@ def bounded_rows(
         rows = connection.fetchmany(bounds.rows + 1) if columns else []
         verify_finite(connection, rows)
     except duckdb.InterruptException as e:
-        raise QueryError(f"the query was stopped after {bounds.seconds:g} s; ask for less") from e
+        raise CostlyError(f"the query was stopped after {bounds.seconds:g} s; ask for less") from e
     except duckdb.OutOfMemoryException as e:
-        raise QueryError(
+        raise CostlyError(
             f"the query needs more than {bounds.memory} MB of memory; ask for less"
         ) from e
     finally:

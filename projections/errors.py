@@ -24,8 +24,8 @@ class QueryError(ProjectionError):
     """DuckDB refused a question, in its own words."""
 
 
-class TooManyRowsError(QueryError):
-    """An answer has more rows than its reader takes, and a part of it would mislead."""
+class CostlyError(QueryError):
+    """An answer takes more rows, time or memory than its reader gives; a part would mislead."""
 
 
 _NO_ROOM = [os.strerror(number) for number in (errno.EDQUOT, errno.EFBIG, errno.ENOSPC)]

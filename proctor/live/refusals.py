@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from proctor.output.terminal import visible
 from proctor.pages.rendering import render
-from projections.errors import BusyError, TooManyRowsError
+from projections.errors import BusyError, CostlyError
 
 TABLE = "/sql.json"  # for scripts
 _ADVICE = {
@@ -30,7 +30,7 @@ def refused(request: Request, error: Exception) -> Response:
         status, reason, headers = error.status_code, error.detail, error.headers
     elif isinstance(error, BusyError):
         status = 503
-    elif isinstance(error, TooManyRowsError):
+    elif isinstance(error, CostlyError):
         status = 413
     else:
         print(f"error: {visible(str(error))}", file=sys.stderr, flush=True)

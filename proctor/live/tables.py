@@ -48,7 +48,7 @@ from projections.errors import (
     BusyError,
     ProjectionError,
     QueryError,
-    TooManyRowsError,
+    CostlyError,
 )
 from projections.projector import read_position
 
@@ -325,7 +325,7 @@ def _answer(
     except (duckdb.Error, OverflowError, RuntimeError, ValueError) as e:
         raise QueryError(str(e)) from e
     if more:  # a figure that is counted from cut rows would be wrong
-        raise TooManyRowsError(
+        raise CostlyError(
             f"this page would need more than {bounds.rows:,} rows; ask with SQL, or make a report"
         )
     return [dict(zip(columns, row, strict=True)) for row in rows]
