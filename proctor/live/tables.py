@@ -46,9 +46,9 @@ from projections.database_file import WAIT, connected, copy_between, private_fol
 from projections.errors import (
     AheadError,
     BusyError,
+    CostlyError,
     ProjectionError,
     QueryError,
-    CostlyError,
 )
 from projections.projector import read_position
 
