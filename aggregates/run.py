@@ -504,7 +504,7 @@ class Run(Aggregate):
             if past.outcome == "applied" and past.decision.edit is not None
             if epoch is None or past.epoch < epoch
         )
-        forked = 0 if self.forked_at is None or at < self.forked_at else self.forked_at
+        forked = 0 if self.forked_at is None or at < self.own_from else self.forked_at
         first = max(forked, at + 1 - self.rules.kept_states, *(edited + 1 for edited in edits))
         sound = [e for e in range(first, at) if not self.damage(e) and not self._left(e)]
         if isinstance(watched, WatchedModel):

@@ -142,9 +142,14 @@ class WatchedRun:
         """
         if self._session.run.end_reason is not None:
             raise WatchError("the run has ended; save() belongs before its end")
+        try:
+            file = Path(path)
+            file.name.encode()
+        except (TypeError, UnicodeEncodeError) as error:
+            raise WatchError(f"save() takes the path of a file, not {path!r:.100}") from error
         if self._keep is not None:
-            sha256, size = self._keep(Path(path))
-            self._session.record(self._session.run.save_file, Path(path).name, sha256, size)
+            sha256, size = self._keep(file)
+            self._session.record(self._session.run.save_file, file.name, sha256, size)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint has to hold so that watch(resume=...) can go on from it.

@@ -71,7 +71,9 @@ def ask_again(
     if policy is None:
         return "", [], {"unchecked": doubts} if doubts else {}
     name = policy.name
-    first = run.own_from
+    if fork is not None and not fork.state:  # a resumed loop answers for all that it repeats
+        fork = None
+    first = 0 if fork is None else fork.epoch
     recorded = _by_epoch(run.decisions)
     asked, differing, repeated = 0, list[Violation](), list[int]()
     for epoch in range(first, replay.epochs):

@@ -177,6 +177,12 @@ class Evidence:
         return [each for each in saved if each.get("sha256") in self.files.values()]
 
     @property
+    def sizes(self) -> dict[Any, Any]:
+        """The sizes of what the run saved, by SHA-256."""
+        saved = map(says, self._of_run("run.weights_saved", "run.file_saved"))
+        return {each.get("sha256"): each.get("size") for each in saved}
+
+    @property
     def decisions(self) -> list[tuple[dict[str, Any], str]]:
         """What was decided, each time with what came of it."""
         ended = {

@@ -33,10 +33,10 @@ from ledger.strict_json import read_json
 from proctor.errors import ProctorError
 from proctor.handover.card import model_card, readme
 from proctor.handover.evidence import Evidence, evidence_of
-from proctor.handover.names import CLAIMS, PROOFS, SIGNATURE
+from proctor.handover.names import CARD, CLAIMS, PROOFS, SIGNATURE
 from proctor.handover.statements import FOLDER, is_earlier, provenance, verdict
 
-_CARD = README = "README.md"
+README = "README.md"
 _PEM, _VKEY, _PUBLISHER = "ledger.pem", "ledger.vkey", "publisher.pem"
 _BESIDE = (README, PROOFS, _PEM, _VKEY, _PUBLISHER)  # their digests are in the provenance
 _ALL = {*_BESIDE, CLAIMS, SIGNATURE, FOLDER}
@@ -75,8 +75,8 @@ def write_handover(
     evidence = evidence_of(proofs, vkey=vkey)
     public_key = public_bytes(publisher)
     handed_in = evidence.files
-    if _CARD in handed_in:
-        raise ProctorError(f"the run handed in a {_CARD}, which is the model card's name")
+    if CARD in handed_in:
+        raise ProctorError(f"the run handed in a {CARD}, which is the model card's name")
     if not out.parent.is_dir():
         raise ProctorError(f"{out}: there is no folder {out.parent}; make it first")
     new = new_name(out)
@@ -87,8 +87,8 @@ def write_handover(
             _check_name(name)
             copy(name, sha256, new / FOLDER / name)
         card = model_card(evidence).encode()
-        write_durably(new / FOLDER / _CARD, card)
-        files = {**handed_in, _CARD: hashlib.sha256(card).hexdigest()}
+        write_durably(new / FOLDER / CARD, card)
+        files = {**handed_in, CARD: hashlib.sha256(card).hexdigest()}
         beside = {
             README: readme(evidence, files).encode(),
             PROOFS: proofs.encode(),
@@ -164,9 +164,8 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
         raise MalformedError(f"{SIGNATURE} is not the first line of {CLAIMS}")
     # 5. The files are those that were signed, and those that the run handed in.
     files = {str(one["name"]): str(one["digest"]) for one in signed["predicate"]["resources"]}
-    sizes = {each.get("sha256"): each.get("size") for each in evidence.weights}
-    _check_files(place, files, sizes=sizes)
-    if {name: files[name] for name in files if name != _CARD} != evidence.files:
+    _check_files(place, files, sizes=evidence.sizes)
+    if {name: files[name] for name in files if name != CARD} != evidence.files:
         raise MalformedError(f"{FOLDER} does not have the files that the run handed in")
     # 6. The other files are those that the provenance names.
     digests = _byproducts(trained)
@@ -190,12 +189,12 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
                 f"{CLAIMS}: claim {number} does not say what the proved events say"
             )
     # 8. Its pages are those that follow from the events. Another version words them otherwise.
-    card = place.read(f"{FOLDER}/{_CARD}", limit=_MOST)
-    if hashlib.sha256(card).hexdigest() != files[_CARD]:
-        raise MalformedError(f"{FOLDER}/{_CARD} was changed meanwhile")
+    card = place.read(f"{FOLDER}/{CARD}", limit=_MOST)
+    if hashlib.sha256(card).hexdigest() != files[CARD]:
+        raise MalformedError(f"{FOLDER}/{CARD} was changed meanwhile")
     pages = {
         README: (texts[README], readme(evidence, files)),
-        f"{FOLDER}/{_CARD}": (card.decode(errors="replace"), model_card(evidence)),
+        f"{FOLDER}/{CARD}": (card.decode(errors="replace"), model_card(evidence)),
     }
     unchecked = tuple(name for name, (here, due) in pages.items() if here != due)
     cut_list = claimed.violations if claimed.only_listed else None

@@ -9,11 +9,11 @@ I/O: reads the home's ledger.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from aggregates.errors import AggregateError
+from aggregates.errors import AggregateError, RemedyRefused
 from aggregates.forks import repeat, shared_digest, shared_events
 from aggregates.run import OWN_ENDS, Run
 from judge.auditing.events import HOSTILE, decode_events
@@ -39,7 +39,7 @@ class _Saved:
 
     run: str
     epoch: int | None = None
-    steps: int | None = None
+    steps: Annotated[int, msgspec.Meta(ge=1)] | None = None
     from_zero: list[str] = field(default_factory=list)
 
 
@@ -86,7 +86,7 @@ class Resumed(Anew):
                 raise WatchError(
                     f"run {self.run.id} was watched with other arguments: {each.place} was "
                     f"{each.recorded!r:.100} and is {each.found!r:.100}; give watch() what it was "
-                    "given then, or leave resume= out"
+                    "given then, with the model as it was built, or leave resume= out"
                 )
         epoch = self.run.epoch
         digest = shared_digest(self.events, epoch, decided=True)
@@ -96,7 +96,10 @@ class Resumed(Anew):
 
     def go_on(self, watched: WatchedRun) -> None:
         """Take on the settings of the last repeated epoch."""
-        watched.go_on(steps=self.saved.steps, zero=self.saved.from_zero)
+        try:
+            watched.go_on(steps=self.saved.steps, zero=self.saved.from_zero)
+        except RemedyRefused as error:
+            raise WatchError(f"run {self.run.id} cannot be resumed: {error}") from error
 
 
 def find_resumed(home: Home, saved: Saved | None, *, name: str) -> Anew:
@@ -111,6 +114,8 @@ def find_resumed(home: Home, saved: Saved | None, *, name: str) -> Anew:
     told = (
         _Saved(name if saved is True else saved) if isinstance(saved, str | bool) else _read(saved)
     )
+    if told.epoch == -1:  # taken before the first epoch
+        return Anew()
     with open_remembered(home) as ledger:
         called = run_names(ledger)
         if saved is True and name not in called.values():
@@ -119,7 +124,7 @@ def find_resumed(home: Home, saved: Saved | None, *, name: str) -> Anew:
         events = decode_events(read_streams(ledger, {found})[found])
     try:
         run = folded(events)
-        if saved is True and run.end_reason in OWN_ENDS:
+        if saved is True and (run.end_reason in OWN_ENDS or not run.history):
             return Anew()
         return Resumed(_as_after(told.epoch, home, events, run), events, told)
     except (AggregateError, *HOSTILE) as error:
@@ -132,13 +137,13 @@ def _as_after(epoch: int | None, home: Home, events: Sequence[Any], run: Run) ->
         raise WatchError(f"run {run.id} is no watched loop; `proctor fork` goes on from it")
     if home.is_running(run.id):
         raise WatchError(f"run {run.id} is still being trained by another process; end it first")
-    epoch = run.epoch if epoch is None else epoch
+    said, epoch = epoch is not None, run.epoch if epoch is None else epoch
     if not 0 <= epoch <= run.epoch:
         has = f"the epochs 0 to {run.epoch}" if run.history else "no epoch"
         raise WatchError(f"run {run.id} has recorded {has}: it cannot go on after epoch {epoch}")
     *_, last = shared_events(events, epoch, decided=True)
     before: Run = folded(events[: last.originator_version])
-    if (problem := _problem(before)) is not None:
+    if (problem := _problem(before, said)) is not None:
         raise WatchError(
             f"run {run.id} cannot go on after epoch {epoch}: {problem}; go on from the checkpoint "
             "of another epoch, or leave resume= out"
@@ -146,14 +151,17 @@ def _as_after(epoch: int | None, home: Home, events: Sequence[Any], run: Run) ->
     return before
 
 
-def _problem(run: Run) -> str | None:
-    """Return why a loop cannot go on after the latest epoch of a run."""
+def _problem(run: Run, said: bool) -> str | None:
+    """Return why a loop cannot go on after the latest epoch of a run.
+
+    `said`: by a state that was taken when the epoch was over.
+    """
     due = {*run.fired()} - {*run.waived}
     if run.stopped:
         return "a decision has stopped the training"
-    if run.trying() or run.trying(run.epoch + 1):
+    if run.trying(run.epoch + 1):
         return "learning rates are being tried, and the states that they began with are lost"
-    if due and not any(past.epoch == run.epoch for past in run.decisions):
+    if due and not said and not any(past.epoch == run.epoch for past in run.decisions):
         return f"it was broken off before {', '.join(sorted(due))} was answered"
     if run.decisions and run.decisions[-1].decision.acts and run.decisions[-1].outcome is None:
         return "it was broken off before a decision was carried out"

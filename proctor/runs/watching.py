@@ -45,6 +45,7 @@ from monitor.watched_model import (
 )
 from monitor.watching import Probe, WatchedRun, keep_quiet
 from policies.playbook import PlaybookPolicy
+from proctor.handover.names import CARD
 from proctor.home import Home
 from proctor.runs.cosigning import cosigned_meanwhile
 from proctor.runs.policies import PolicyChoice, make_policy
@@ -126,8 +127,8 @@ def watch(
     default the lines go to standard error.
 
     The run ends with the block: as completed, as stopped by a decision, or, with an exception, as
-    failed or interrupted. Raises WatchError or ConfigurationError before anything is recorded if
-    an argument is wrong.
+    failed or interrupted. Raises WatchError, ConfigurationError or ProctorError before anything is
+    recorded if an argument is wrong.
     """
     if (model is None) != (optimizer is None):
         raise WatchError("give both model and optimizer, or None for both to report losses alone")
@@ -224,12 +225,12 @@ def watch(
             say=tell if processes.first else keep_quiet,
             keep=partial(_keep, place, run.id) if processes.first else None,
         )
-        earlier.go_on(watched)
         if start is not None:
             start.begin()
             for line in (_who_decides(run, spec), *_beyond_decisions(lr)):
                 tell(line)
         try:
+            earlier.go_on(watched)
             yield watched
         except BaseException as error:
             watched.close(error)
@@ -240,6 +241,8 @@ def watch(
 def _keep(place: Home, run: UUID, path: Path) -> tuple[str, int]:
     """Copy a file into the run's folder; return its SHA-256 and its size."""
     kept = place.submission(run) / path.name
+    if path.name == CARD:
+        raise WatchError(f"{path} cannot be put on record: {CARD} is the model card's name")
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         new = new_name(kept)
@@ -247,8 +250,9 @@ def _keep(place: Home, run: UUID, path: Path) -> tuple[str, int]:
         with new.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         return sha256, new.replace(kept).stat().st_size
-    except OSError as error:
-        raise WatchError(f"{path} cannot be put on record: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise WatchError(f"{path} cannot be put on record: {why}") from error
 
 
 def _shared(own: Policy | None, processes: Processes, told: Mapping[str, Any]) -> Policy:

@@ -40,7 +40,12 @@ def write_some_of_everything(directory: Path) -> None:
         synthetic_run(log, dead=range(5), edits="restart")
         synthetic_run(log, dead=range(5), refuse=True, end="crashed")
         synthetic_run(log, epochs=3, dead=range(3), diverged=(2,))  # defers R5 to R7 for ever
-        synthetic_run(log, epochs=2, end=None)
+        going_on = synthetic_run(log, epochs=1, end=None)
+        going_on.measure_epoch(measured(1), {"metrics": {"f1": 0.5}})
+        going_on.evaluate_rules()
+        file = {"epoch": 1, "name": "kept.pt", "sha256": "5f" * 32, "size": 9}
+        going_on.trigger_event(Run.FileSaved, **file)  # as a watched loop does
+        log.save(going_on)
         synthetic_run(log, epochs=5, dead=range(5), provoke="dead_activations")
         cut_off = synthetic_run(log, epochs=2, end="crashed")
         probe = synthetic_call(action="probe", epoch=None, rules=())
@@ -183,13 +188,10 @@ def add_what_can_go_wrong(directory: Path) -> None:
     with LedgerApplication.open(directory, REGISTRY) as log:
         unanswered = synthetic_run(log, epochs=1, end=None)
         for epoch in range(1, 5):
-            beside = {"metrics": {"f1": 0.5}}
-            unanswered.measure_epoch(measured(epoch, exploding=True), beside)
+            unanswered.measure_epoch(measured(epoch, exploding=True), {})
             unanswered.evaluate_rules()
             if unanswered.fired():
                 break
-        saved = {"epoch": unanswered.epoch, "name": "kept.pt", "sha256": "5f" * 32, "size": 9}
-        unanswered.trigger_event(Run.FileSaved, **saved)  # as a watched loop does
         log.save(unanswered)
         line = Line.open(
             root="ab" * 20,

@@ -395,7 +395,7 @@ def test_recorded_policy_says_again_what_was_said_in_that_epoch_and_who_said_it(
 
 
 def test_unknown_policy_is_refused_with_the_list_of_those_that_exist() -> None:
-    with pytest.raises(PolicyError, match="nothing, playbook"):
+    with pytest.raises(PolicyError, match="playbook, rescue"):
         create_policy("oracle")
     assert all(create_policy(name).name == name for name in POLICIES)
 

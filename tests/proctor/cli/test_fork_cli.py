@@ -187,7 +187,8 @@ def test_latest_is_no_fork_and_show_names_forks_and_parent(home: Path, forks: An
     assert answer("data", "why", "latest", home=home, found=True)["run_id"] == forks["parent"]
     assert answer("replay", "--event", "1", home=home)["run"] == forks["parent"]
     fork = answer("show", made[0], home=home)
-    assert (fork["fork_of"], fork["forks"]) == ({"run": forks["parent"], "epoch": 2}, [])
+    origin = {"run": forks["parent"], "epoch": 2, "resumed": False}
+    assert (fork["fork_of"], fork["forks"]) == (origin, [])
     told = call_here(["show"], home=home).stdout
     assert f"forks: {made[0]} (epoch 2), {made[1]} (epoch 2)" in told
     assert f"fork of run {forks['parent']}" in call_here(["show", made[0]], home=home).stdout

@@ -237,7 +237,7 @@ def test_record_counts_a_round_when_it_is_decided() -> None:
         (["--budget", "tokens=-5"], "tokens must be a whole number from 1, not -5"),
         (["--budget", "tokens=many"], "tokens must be a whole number from 1, not 'many'"),
         (["--budget", "cost=0"], "cost must be a number above 0, not 0"),
-        (["--budget", "seconds=nan"], "seconds must be a number above 0, not nan"),
+        (["--budget", "seconds=nan"], "seconds must be a number above 0, not 'nan'"),
         (["--budget", "seconds"], "'seconds' is not KEY=VALUE"),
         (["--budget", "seconds=1", "--budget", "seconds=2"], "seconds is given twice"),
         (["--budget", "tokens=5"], "give --set model=NAME or seconds=N"),

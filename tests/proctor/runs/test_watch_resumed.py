@@ -14,15 +14,17 @@ import pytest
 import torch
 from frontdoor import answer, call_here
 from judge_cases import events_of
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import proctor
+from aggregates.decisions import Decision, Observation
 from aggregates.forks import shared_digest
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from ledger.application import LedgerApplication
 from monitor.errors import WatchError
+from policies.deciding.rescue import RescuePolicy
 from proctor.errors import ProctorError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -33,7 +35,7 @@ LOOP = """
 import os, signal, sys
 from pathlib import Path
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 import proctor
 
@@ -198,7 +200,8 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = [
     ),
     ("resume= takes what run.state_dict", lambda s: {"resume": {**s, "epoch": "1"}}),
     ("resume= takes what run.state_dict", lambda _: {"resume": {"weights": 1}}),
-    ("resume= takes what run.state_dict", lambda s: {"resume": {**s, "from_zero": 3}}),
+    ("from_zero", lambda s: {"resume": {**s, "from_zero": 3}}),
+    (">= 1", lambda s: {"resume": {**s, "steps": -5}}),
     ("no run begins with 'other'", lambda _: {"resume": "other"}),
 ]
 
@@ -222,7 +225,7 @@ def test_run_that_another_loop_still_trains_is_not_gone_on_with(tmp_path: Path) 
         proctor.watch(model, optimizer, home=tmp_path, **given) as run,
         pytest.raises(WatchError, match="still being trained by another process"),
     ):
-        epochs(tmp_path, 1, resume=run.state_dict())
+        epochs(tmp_path, 1, resume=run.id)
 
 
 def test_forged_past_of_a_resumed_run_is_rejected(tmp_path: Path) -> None:
@@ -276,3 +279,104 @@ def test_loop_that_saved_no_file_is_told_how_to(tmp_path: Path) -> None:
 def test_file_that_is_not_there_is_named_and_closes_the_run(tmp_path: Path) -> None:
     with pytest.raises(WatchError, match=r"none/kept\.pt cannot be put on record: No such file"):
         epochs(tmp_path, 9, kept=tmp_path / "none" / "kept.pt")
+
+
+def test_run_that_recorded_nothing_is_begun_anew(tmp_path: Path) -> None:
+    assert epochs(tmp_path, 0, resume=True) == {}
+    assert [*epochs(tmp_path, 9, resume=True)] == ["0", "1", "2", "3", "4"]
+    assert states(tmp_path) == [("interrupted", 0), ("completed", 5)]
+
+
+class Answering:
+    """A loop that answers each firing by itself, in the name of a policy of Proctor."""
+
+    name = "rescue"
+
+    def __init__(self) -> None:
+        self.policy = RescuePolicy()
+
+    def describe(self) -> dict[str, Any]:
+        return self.policy.describe()
+
+    def decide(self, observation: Observation) -> list[Decision]:
+        return [Decision.of((rule,), "defer", {}, "later") for rule in observation.due]
+
+
+def test_decisions_in_the_name_of_another_policy_stay_violations_when_resumed(
+    tmp_path: Path,
+) -> None:
+    """Who resumes a run answers for what it repeats: nothing is washed off by going on."""
+    saved = epochs(tmp_path, 9, policy=Answering(), lr=9.0)
+    *_, last = saved.values()
+    epochs(tmp_path, 9, policy=Answering(), lr=9.0, resume=last)
+    found = answer(call_here(["runs", "--json"], home=tmp_path))
+    for each in found:
+        call_here(["judge", each["run_id"]], home=tmp_path)
+    after, before = answer(call_here(["runs", "--json"], home=tmp_path))
+    assert after["process_score"] == before["process_score"] < 1.0
+
+
+@pytest.mark.parametrize("name", [None, 5, b"kept.pt", "a\0b", "\udcff.pt", "README.md"])
+def test_what_is_no_file_to_save_is_one_error(name: Any, tmp_path: Path) -> None:
+    model = nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    (tmp_path / "README.md").write_text("no model")
+    path = tmp_path / name if name == "README.md" else name
+    with (
+        pytest.raises(WatchError, match=r"save\(\) takes the path|cannot be put on record"),
+        proctor.watch(model, optimizer, name="small", batch_size=8, home=tmp_path / "home") as run,
+    ):
+        run.save(path)
+
+
+def test_loop_goes_on_behind_an_epoch_that_it_went_back_from(tmp_path: Path) -> None:
+    """The state that a repeated decision put back lies before the epoch that is resumed."""
+
+    def train(home: Path, *, until: int, resume: Any = None) -> tuple[dict[int, Any], Tensor]:
+        torch.manual_seed(0)
+        model = nn.Linear(6, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if resume is not None:
+            model.load_state_dict(resume["model"])
+        saved: dict[int, Any] = {}
+        with (
+            suppress(KeyboardInterrupt),
+            proctor.watch(
+                model,
+                optimizer,
+                name="spike",
+                batch_size=32,
+                epochs=8,
+                policy="rescue",
+                home=home,
+                say=lambda _: None,
+                resume=resume and resume["proctor"],
+            ) as run,
+        ):
+            for epoch in run.epochs():
+                if epoch == until:
+                    signal.raise_signal(signal.SIGINT)
+                for number, at in enumerate(torch.arange(64).chunk(4)):
+                    loss = cross_entropy(model(X[at]), X[at].argmax(dim=1) % 3)
+                    large = loss * (1e9 if (epoch, number) == (3, 2) else 1)
+                    large.backward()  # type: ignore[no-untyped-call]
+                    run.step(loss)
+                told = cross_entropy(model(X), X.argmax(dim=1) % 3)
+                run.validate(loss=told.item())
+                weights = {name: value.clone() for name, value in model.state_dict().items()}
+                saved[epoch] = {"model": weights, "proctor": run.state_dict()}
+        return saved, model.weight.detach().clone()
+
+    _, straight = train(tmp_path / "whole", until=9)
+    decided = answer(
+        call_here(
+            ["sql", "SELECT epoch, direction, outcome FROM decision_outcomes", "--json"],
+            home=tmp_path / "whole",
+        )
+    )
+    assert {"epoch": 3, "direction": "go_back", "outcome": "applied"} in decided
+    broken, _ = train(tmp_path / "again", until=4)
+    _, resumed = train(tmp_path / "again", until=9, resume=broken[3])
+    assert torch.equal(resumed, straight)
+    done = call_here(["judge"], home=tmp_path / "again")
+    assert done.returncode == 0, done.stdout
