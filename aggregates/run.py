@@ -41,6 +41,7 @@ SOURCES = ("driver", "human", "policy")
 END_REASONS = ("completed", "crashed", "failed", "interrupted", "restart", "stopped")
 OWN_ENDS = ("completed", "restart", "stopped")  # which a training comes to by itself
 WEIGHTS_KINDS = ("best", "last")
+CARD = "README.md"  # the model card beside the files of a model that is handed over
 # What a run is evidence of. repeatable: everything that it was made from is on record, so that a
 # judge can train it again. measured: hooks saw the live model in a loop of its owner. reported: the
 # loop says so. A run records its level in its configuration; without one it is repeatable.

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from aggregates.run import CARD
 from ledger.errors import InclusionError, MalformedError, StorageError, VerificationError
 from ledger.files import new_name, sync_folders, write_durably
 from ledger.handover.bundle_files import Folder
@@ -33,7 +34,7 @@ from ledger.strict_json import read_json
 from proctor.errors import ProctorError
 from proctor.handover.card import model_card, readme
 from proctor.handover.evidence import Evidence, evidence_of
-from proctor.handover.names import CARD, CLAIMS, PROOFS, SIGNATURE
+from proctor.handover.names import CLAIMS, PROOFS, SIGNATURE
 from proctor.handover.statements import FOLDER, is_earlier, provenance, verdict
 
 README = "README.md"

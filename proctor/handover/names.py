@@ -8,7 +8,6 @@ from pathlib import Path
 CLAIMS = "claims.jsonl"
 PROOFS = "events.tlog-proof"
 SIGNATURE = "model.sig"
-CARD = "README.md"  # of the model
 
 
 def is_handover(folder: Path) -> bool:

@@ -23,7 +23,7 @@ from aggregates.errors import InvariantError
 from aggregates.noise import HALVES, NOTHING, PROBE
 from aggregates.playbook import MAX_LR, MIN_LR, rate_remedies, restoring
 from aggregates.rules import DOCUMENT, PROFILES
-from aggregates.run import MEASURED, REPORTED, Run
+from aggregates.run import CARD, MEASURED, REPORTED, Run
 from aggregates.spec import WatchedModel
 from ledger.files import new_name
 from monitor.answering import Adviser, Policy
@@ -45,7 +45,6 @@ from monitor.watched_model import (
 )
 from monitor.watching import Probe, WatchedRun, keep_quiet
 from policies.playbook import PlaybookPolicy
-from proctor.handover.names import CARD
 from proctor.home import Home
 from proctor.runs.cosigning import cosigned_meanwhile
 from proctor.runs.policies import PolicyChoice, make_policy
