@@ -74,7 +74,7 @@ def order_seed(fork: Fork | None, epoch: int) -> int:
 def shared_events(events: Iterable[Any], epoch: int, *, decided: bool = False) -> Iterator[Any]:
     """Yield what follows a run's start, up to the state after `epoch`: before its decisions.
 
-    `decided`: behind them, as a loop goes on from a checkpoint that it saved then.
+    `decided`: with its decisions, which a loop's own checkpoint follows.
     """
     for event in events:
         if type(event) in (Run.Started, Run.Provoked, Run.Forked, Run.FileSaved):

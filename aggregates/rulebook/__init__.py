@@ -15,7 +15,6 @@ from aggregates.errors import InvariantError
 from aggregates.rulebook.rule import KINDS, Rule
 from aggregates.rules import FIRST_RULES, RuleEvaluation, RulesConfig
 
-_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _FILES = sorted(
     (each.name for each in iter_modules(__path__) if each.name[1:].isdigit()),
     key=lambda name: int(name[1:]),
@@ -46,11 +45,7 @@ def known_rules(recorded: Mapping[str, Any]) -> RulesConfig:
 
 def told_rules(names: Sequence[str]) -> str:
     """Return how many rules there are and what they are called, for models that decide."""
-    count = _NUMBERS[len(names)] if len(names) < len(_NUMBERS) else str(len(names))
-    first, last = names[0], names[-1]
-    row = [f"R{number}" for number in range(int(first[1:]), int(last[1:]) + 1)]
-    called = f"{first} to {last}" if [*names] == row and len(row) > 2 else ", ".join(names)
-    return f"{count} rule{'s' * (len(names) > 1)}, {called},"
+    return f"{len(names)} rule{'s' * (len(names) > 1)} ({', '.join(names)})"
 
 
 def fired_in_precedence(evaluations: Mapping[str, RuleEvaluation]) -> tuple[str, ...]:

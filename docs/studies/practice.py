@@ -32,7 +32,7 @@ from monitor.config import RunConfig
 from monitor.loop import epoch_order
 from monitor.state import LiveState
 from proctor.runs.comparison import Config, of_network, read_conditions
-from proctor.runs.standings import HEALTHY, Recovered, accuracy_of, paired_interval, recovered
+from proctor.runs.standings import ACCURACY, HEALTHY, Recovered, paired_interval, recovered
 from studies.runner import Job, Result, StudyError, load_data, run_job, run_jobs, show_progress
 from studies.statistics import print_table
 
@@ -289,7 +289,9 @@ def print_study(rows: Sequence[Row], conditions: Sequence[str]) -> None:
 
 def differences(rows: Sequence[Row], arm: str, other: str) -> list[float]:
     """Return the test accuracy of an arm less that of another, for each faulty start."""
-    cells = {(row["policy"], row["condition"], row["seed"]): accuracy_of(row) for row in rows}
+    cells = {
+        (row["policy"], row["condition"], row["seed"]): ACCURACY.of(row) or 0.0 for row in rows
+    }
     return [
         accuracy - cells[other, condition, seed]
         for (own, condition, seed), accuracy in cells.items()
@@ -303,7 +305,8 @@ def _told(rows: Sequence[Row], condition: str, arm: str, found: Recovered | None
         return f"{found.share:.2f} ({found.low:.2f} to {found.high:.2f})"
     cells = [row for row in rows if row["condition"] == condition]
     own, idle = (
-        fmean(accuracy_of(row) for row in cells if row["policy"] == name) for name in (arm, NOTHING)
+        fmean(ACCURACY.of(row) or 0.0 for row in cells if row["policy"] == name)
+        for name in (arm, NOTHING)
     )
     return f"{own:.3f}" if condition == HEALTHY else f"({own - idle:+.3f})"
 

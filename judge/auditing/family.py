@@ -150,7 +150,9 @@ def _compared(fork: Fork, record: RunRecord, replay: Replay) -> dict[str, Any]:
     if tuple(o for o in fork.orders if o.after < fork.epoch) != inherited:
         raise StepError("the fork's orders of the examples are not those of its parent")
     if not fork.state and events[0].policy != replay.started.policy:
-        raise StepError(f"the run was resumed under another policy than run {fork.parent} had")
+        raise StepError(
+            f"the run names another policy than run {fork.parent}, which it goes on from"
+        )
     own, parents = (
         shared_digest(each, fork.epoch, decided=not fork.state) for each in (replay.events, events)
     )

@@ -51,8 +51,10 @@ def follow(replay: Replay, event: Any) -> None:
                 )
             if (step := replay.run.step()) is not None:
                 replay.settings = replace(replay.settings, lr=step.lr)
-        case Run.Forked() if replay.is_task or replay.watched == bool(event.state):
-            raise StepError("only a run of the built-in model can be a fork with a state")
+        case Run.Forked() if replay.is_task:
+            raise StepError("a run of a task cannot be a fork")
+        case Run.Forked() if replay.watched == bool(event.state):
+            raise StepError("a fork names its training state, unless it is a watched loop's")
         case Run.DecisionMade():
             replay.settings_at.append(replay.settings)
             if event.direction in ARCHITECTURE_DIRECTIONS:

@@ -21,7 +21,7 @@ from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import MOST, Argument, OperatorKeyOption
 from proctor.errors import ProctorError
-from proctor.home import Home, find_named, find_run
+from proctor.home import Home, find_run
 from proctor.inputs import operator_key
 from proctor.output.shape import Answer, columns
 from proctor.output.terminal import console, print_rows, print_table, print_words
@@ -153,8 +153,7 @@ def why(
     subject: Annotated[
         str | None,
         "Id of a run or export, its start, a run's name, or `latest`: the newest run that is no "
-        "fork; "
-        "by default all exports.",
+        "fork; by default all exports.",
         Argument("[RUN|EXPORT]"),
     ] = None,
 ) -> Output:
@@ -165,25 +164,17 @@ def why(
     with opened(home, None) as tables:
         exports = [row["export_id"] for row in tables.ask("SELECT export_id FROM exports")]
         runs = {
-            row["run_id"]: row["name"]
+            UUID(row["run_id"]): row["name"]
             for row in tables.ask(
-                "SELECT run_id, COALESCE(config ->> '$.dataset', config ->> '$.name') AS name "
-                "FROM run_starts "
-                "ORDER BY run_id NOT IN (SELECT run_id FROM forks), idx"
+                "SELECT run_id, dataset AS name FROM runs "
+                "ORDER BY run_id NOT IN (SELECT run_id FROM forks WHERE state <> ''), started_idx"
             )
         }
         chosen = None
-        begins = any(each.startswith(str(subject).lower()) for each in (*exports, *runs))
-        if subject is not None and (
-            subject == "latest" or (subject in runs.values() and not begins)
-        ):
-            called = {UUID(each): name for each, name in runs.items()}
-            chosen = str(find_run([*called], subject, called))
-        elif subject is not None:
-            see = "`proctor data list` lists exports, `proctor runs` runs"
-            chosen = find_named([*exports, *runs], subject, noun="id", see=see)
-        if chosen is not None and chosen in runs:
-            return _why(tables, chosen)
+        if subject is not None:
+            chosen = str(find_run([*map(UUID, exports), *runs], subject, runs))
+            if chosen not in exports:
+                return _why(tables, chosen)
         found = list(called_back(tables, blobs=home.blobs, export=chosen))
 
     def tell() -> None:

@@ -82,7 +82,7 @@ def report(error: Exception, *, command: str, as_json: bool) -> int:
     """Print what went wrong and return the exit code; raises what nobody has foreseen."""
     if isinstance(error, _UsageError):
         usage: Any = error  # typer does not name the class
-        _explain_setting(usage)
+        _explain_usage(usage)
         kind, message, code = "UsageError", usage.format_message(), EXIT_USAGE
         tell = usage.show  # with how the command is used
     else:
@@ -98,7 +98,7 @@ def report(error: Exception, *, command: str, as_json: bool) -> int:
     return code
 
 
-def _explain_setting(error: Any) -> None:
+def _explain_usage(error: Any) -> None:
     """Say how a setting is written that was given as an option, or words without quotes."""
     if "unexpected extra argument" in getattr(error, "message", ""):
         error.message += "; put an argument that contains spaces into quotes"

@@ -14,7 +14,7 @@ from uuid import UUID
 from msgspec.structs import asdict
 
 from aggregates.registry import REGISTRY
-from aggregates.transcript import Transcript
+from aggregates.transcript import TOKEN_KINDS, Transcript
 from proctor.cli.command_group import Output
 from proctor.errors import ProctorError
 from proctor.home import Home
@@ -32,7 +32,7 @@ from proctor.runs.replay import find_verified_run
 from proctor.runs.shapes import CallTotals, TranscriptCall
 from proctor.runs.shapes import Transcript as Told
 
-_KINDS = {"prompt_tokens": "cached_tokens", "completion_tokens": "reasoning_tokens"}  # and parts
+_KINDS = {of.removesuffix("_details"): part for part, (of, _) in TOKEN_KINDS.items()}
 
 
 def _spent(kind: str, call: Mapping[str, Any]) -> str | None:

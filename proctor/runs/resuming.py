@@ -59,6 +59,11 @@ class Anew:
         """Return the learning rate that the loop began with; `given` is that of its optimizer."""
         return given
 
+    @property
+    def told(self) -> list[str]:
+        """What is said of it, one line each."""
+        return []
+
     def begin(self, run: Run) -> None:
         """Record in a run that has just started what it repeats; raises WatchError."""
 
@@ -77,6 +82,11 @@ class Resumed(Anew):
     def lr(self, given: float) -> float:  # noqa: ARG002 - a schedule has moved it meanwhile
         """Return the rate on record."""
         return float(self.run.config["lr"])
+
+    @property
+    def told(self) -> list[str]:
+        """Where it goes on."""
+        return [f"goes on from run {self.run.id} after epoch {self.run.epoch}"]
 
     def begin(self, run: Run) -> None:
         """Repeat the earlier run."""

@@ -394,11 +394,6 @@ def rows_of(policies: Sequence[str], conditions: Sequence[str]) -> tuple[By, lis
     return ("condition", [*conditions]) if sweep else ("policy", [*policies])
 
 
-def accuracy_of(row: Mapping[str, Any]) -> float:
-    """Return a cell's test accuracy; 0 for one that failed."""
-    return ACCURACY.of(row) or 0.0
-
-
 def _process(row: Mapping[str, Any]) -> float:
     return 0.0 if row["problem"] is not None else float(row["process_score"] or 0.0)
 

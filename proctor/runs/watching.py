@@ -226,7 +226,7 @@ def watch(
         )
         if start is not None:
             start.begin()
-            for line in (_who_decides(run, spec), *_beyond_decisions(lr)):
+            for line in (_who_decides(run, spec), *earlier.told, *_beyond_decisions(lr)):
                 tell(line)
         try:
             earlier.go_on(watched)

@@ -243,12 +243,12 @@ def test_prompt_names_the_rules_and_windows_of_the_run_and_what_is_left_of_it() 
     whole = observe({"R1": "high"})
     fewer = dataclasses.replace(whole.rules, names=("R1", "R3"), deferral_limit=5)
     some = prompt(dataclasses.replace(whole, rules=fewer, left=3))
-    assert "two rules, R1, R3, are evaluated" in some
+    assert "2 rules (R1, R3) are evaluated" in some
     assert "in the precedence (R1, R3)" in some
     assert ("## R1: " in some, "## R7: " in some) == (True, False)
     assert ("within\n5." in some, "epochs that follow: 3\n" in some) == (True, True)
     every = prompt(whole)
-    assert "seven rules, R1 to R7, are evaluated" in every
+    assert "7 rules (R1, R2, R3, R4, R5, R6, R7) are evaluated" in every
     assert f"in the precedence ({', '.join(PRECEDENCE)})" in every
     assert ("## R7: " in every, "how many epochs follow is not known" in every) == (True, True)
     last = prompt(dataclasses.replace(whole, left=0))
