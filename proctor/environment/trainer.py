@@ -19,7 +19,7 @@ from monitor.dispatch import PORTABLE_VARIABLES, environment_with
 from proctor.errors import ProctorError
 
 # A training of about a second that begins with far too large a learning rate. With one that fits,
-# it is right four times as often as chance; were it not so, no answer could be worth anything.
+# it is right three times as often as chance or more; else no answer could be worth anything.
 DEFAULTS: Mapping[str, Any] = {
     "train_examples": 640,
     "val_examples": 128,
