@@ -104,12 +104,13 @@ def keep_definitions() -> None:
     """Keep an empty database with all tables and views, which takes most of a second to make."""
     from projections.database_file import own_folder  # noqa: PLC0415 - loads DuckDB
     from projections.errors import ProjectionError  # noqa: PLC0415 - likewise
-    from projections.projector import schema_hash  # noqa: PLC0415 - likewise
+    from projections.identity import identity  # noqa: PLC0415 - likewise
     from projections.template import keep_in  # noqa: PLC0415 - likewise
 
-    folder = state_folder()
+    state, folder = state_folder(), None
     with suppress(ProjectionError):  # then it is made anew
-        keep_in(None if folder is None else own_folder(folder / "tables"), version=schema_hash())
+        folder = None if state is None else own_folder(state / "tables")
+    keep_in(folder, version=identity(folder))
 
 
 def _sweep(folder: Path) -> None:

@@ -18,7 +18,6 @@ import duckdb
 
 from ledger.errors import ConsistencyError
 from ledger.verification.states import State
-from projections.bulk import apply_new
 from projections.database_file import (
     WAIT,
     connected,
@@ -27,7 +26,7 @@ from projections.database_file import (
     locked,
 )
 from projections.errors import AheadError, BusyError, ProjectionError, TableError, is_no_room
-from projections.projector import create_schema, read_position, schema_hash
+from projections.identity import identity, read_position
 from projections.source import END, LedgerSource, open_source
 from projections.template import template
 
@@ -104,7 +103,7 @@ def _is_at(database: Path, verified: State, deadline: float) -> bool:
             found = read_position(connection)
     except (duckdb.Error, ProjectionError):
         return False
-    return bool(verified.size) and found == (*verified.end, schema_hash())
+    return bool(verified.size) and found == (*verified.end, identity())
 
 
 def _caught_up_beside(database: Path, work: Callable[..., CatchUp], *, deadline: float) -> CatchUp:
@@ -126,6 +125,9 @@ def _caught_up_beside(database: Path, work: Callable[..., CatchUp], *, deadline:
 def _apply(
     database: Path, deadline: float, ledger: LedgerSource, stop: int, verified: State | None
 ) -> CatchUp:
+    from projections.bulk import apply_new  # noqa: PLC0415 - loads every declaration
+    from projections.projector import create_schema  # noqa: PLC0415 - likewise
+
     fresh = not database.exists()
     if not fresh and not is_duckdb(database):
         raise _StaleError
@@ -168,6 +170,8 @@ def _verify_end(connection: duckdb.DuckDBPyConnection, verified: State) -> None:
 
 def _copied(database: Path) -> bool:
     """Begin the file as a copy of an empty one, if there is room for such files."""
+    from projections.projector import create_schema  # noqa: PLC0415 - as in _apply()
+
     new = database.with_name(f"{database.name}.new")
     try:
         new.unlink(missing_ok=True)
@@ -188,7 +192,7 @@ def _start(connection: duckdb.DuckDBPyConnection, ledger: LedgerSource) -> tuple
         start, last_hash, schema = read_position(connection)
     except ProjectionError as e:
         raise _StaleError from e
-    if schema != schema_hash():  # of a different version
+    if schema != identity():  # of a different version
         raise _StaleError
     if start and ledger.hash_at(start - 1) != last_hash:  # that entry is no longer in the ledger
         raise _StaleError

@@ -20,7 +20,7 @@ import duckdb
 from ledger.held_folder import HeldFolder
 from projections.bounds import Bounds
 from projections.errors import AheadError, BusyError, ProjectionError
-from projections.projector import read_position
+from projections.identity import read_position
 
 WAIT = 10.0  # for other processes, in all
 _PAUSE = 0.05  # between two attempts

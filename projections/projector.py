@@ -32,6 +32,7 @@ from ledger import bodies
 from ledger.verification.verified_entries import VerifiedEntry
 from projections.columns import declared, item_of, set_aside, tables_of
 from projections.errors import ProjectionError, TableError, is_no_room
+from projections.identity import read_position
 from projections.mapping import EVENTS, SCHEMA, TABLES, TABLES_SQL, Columns, Item
 from projections.rows import ROWS
 from projections.template import copied
@@ -190,15 +191,6 @@ def projected(
         connection.close()
         raise
     return connection
-
-
-def read_position(connection: duckdb.DuckDBPyConnection) -> tuple[int, str | None, str]:
-    """Return the index of the next entry, the last entry's hash and the schema's hash."""
-    rows = connection.execute("SELECT next_idx, last_hash, schema_hash FROM position").fetchall()
-    if not rows:
-        raise ProjectionError("the position is missing; rebuild the projection")
-    [(next_idx, last_hash, schema)] = rows
-    return int(next_idx), last_hash, str(schema)
 
 
 def project(

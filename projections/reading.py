@@ -26,7 +26,7 @@ from projections.database_file import (
     pause,
 )
 from projections.errors import AheadError, ProjectionError, QueryError
-from projections.projector import read_position
+from projections.identity import read_position
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,8 @@ import duckdb
 
 from judge.errors import CurationError
 from ledger.verification.reader import VerifiedLedger
-from projections.projector import projected, read_position, settled
+from projections.identity import read_position
+from projections.projector import projected, settled
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ from projections.errors import (
     ProjectionError,
     QueryError,
 )
-from projections.projector import read_position
+from projections.identity import read_position
 
 PAGE = Bounds(rows=5_000, seconds=10.0, memory=256)
 _MANY = 5_000  # entries that a process of its own applies, because the memory stays with it

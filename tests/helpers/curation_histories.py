@@ -39,7 +39,8 @@ from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.verification.reader import open_verified
-from projections.projector import project, projected, read_position
+from projections.identity import read_position
+from projections.projector import project, projected
 
 DATA = ("aa" * 32, "bb" * 32)
 AUTHORS = ("playbook", "small")

@@ -24,7 +24,8 @@ from aggregates.rules import CALIBRATED, PROFILES
 from aggregates.run import Run
 from ledger.application import LedgerApplication
 from proctor.runs.standings import standings, told_attempts
-from projections.projector import project, projected, read_position
+from projections.identity import read_position
+from projections.projector import project, projected
 from projections.source import open_source
 
 CONDITION = "default"

@@ -16,8 +16,9 @@ from aggregates.registry import REGISTRY
 from ledger.bodies import decode_body, encode_body
 from ledger.verification.verified_entries import VerifiedEntry
 from projections.errors import ProjectionError
+from projections.identity import read_position
 from projections.mapping import TABLES
-from projections.projector import project, read_position
+from projections.projector import project
 from projections.rows import ROWS
 
 pytest_plugins = ("projection_fixtures",)

@@ -19,7 +19,8 @@ from ledger.application import LedgerApplication
 from ledger.bodies import encode_body
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes, vkey
-from projections.projector import project, projected, read_position
+from projections.identity import read_position
+from projections.projector import project, projected
 from projections.source import open_source
 from projections.stretches import stretch_of
 
