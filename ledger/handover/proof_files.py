@@ -2,7 +2,7 @@
 
 Source: C2SP tlog-proof; docs/reference/ledger-format.md, "Proofs".
 Trust: a file is hostile until open_proof() or open_proofs() returns.
-I/O: none; write_proofs() walks over a ledger that was verified.
+I/O: none; write_proofs() reads what it proves and the blocks of 512 entries around it.
 Not covered: whether the author's key was in force, which other entries say; who has cosigned
 the tree head, which the quorum says of `ProvedEntry.head.note`.
 """
@@ -10,11 +10,18 @@ the tree head, which the quorum says of `ProvedEntry.head.note`.
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import chain, pairwise
 
 from ledger.entries import join_sized, split_sized
 from ledger.errors import ConsistencyError, InclusionError, MalformedError
-from ledger.verification.proofs import MAX_PROOF, inclusion_proofs, leaf_hash, verify_inclusion
+from ledger.verification.proofs import (
+    BLOCK,
+    MAX_PROOF,
+    Node,
+    inclusion_proofs,
+    leaf_hash,
+    verify_inclusion,
+)
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.rotations import rotations_up_to, vkeys_along
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
@@ -68,19 +75,37 @@ def write_proofs(ledger: VerifiedLedger, indexes: Collection[int]) -> str:
             if _is_cosigned(earlier) and parse_tree_head(earlier).size > wanted[-1]:
                 note = earlier
     head = parse_tree_head(note)
-    found: dict[int, bytes] = {}
+    blocks = ledger.blocks[: head.size >> BLOCK]
+    try:
+        return _written(ledger, note, wanted, blocks)
+    except InclusionError:
+        if not blocks:
+            raise
+    return _written(ledger, note, wanted, ())  # they were not this ledger's
 
-    def leaf_hashes() -> Iterator[bytes]:
-        due = iter([*wanted, -1])
-        following = next(due)
-        for at, raw in enumerate(islice(ledger.raw_entries(), head.size)):
-            if at == following:
-                found[at] = raw
-                following = next(due)
-            yield leaf_hash(raw)
 
-    proofs = inclusion_proofs(leaf_hashes(), wanted)
-    rotations = rotations_up_to(head.size, authority=ledger.authority, vkey=ledger.vkey)
+def _written(
+    ledger: VerifiedLedger, note: str, wanted: Sequence[int], blocks: Sequence[bytes]
+) -> str:
+    size, found = parse_tree_head(note).size, dict[int, bytes]()
+    needed = {index >> BLOCK for index in wanted} | {*range(len(blocks), (size >> BLOCK) + 1)}
+    read = [range(each << BLOCK, min(size, (each + 1) << BLOCK)) for each in sorted(needed)]
+    entries = ledger.raw_chosen([*chain(*read)]) if blocks else ledger.raw_entries()
+
+    def nodes() -> Iterator[Node]:
+        of_blocks, due = dict(enumerate(blocks)), {*wanted}
+        for number in range((size >> BLOCK) + 1):
+            if number not in needed:
+                yield 1 << BLOCK, of_blocks[number]
+                continue
+            for at in range(number << BLOCK, min(size, (number + 1) << BLOCK)):
+                raw = next(entries)
+                if at in due:
+                    found[at] = raw
+                yield leaf_hash(raw)
+
+    proofs = inclusion_proofs(nodes(), wanted)
+    rotations = rotations_up_to(size, authority=ledger.authority, vkey=ledger.vkey)
     tail = [each.encode() for each in rotations]
     text = "".join(
         format_proof(note, index=index, proof=proof, extra=join_sized([found[index], *tail]))

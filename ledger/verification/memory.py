@@ -6,7 +6,8 @@ since the tree's edge is remembered too.
 
 Trust: the folder is the verifier's own, where whoever writes the ledger cannot write. Each file in
 it is authenticated with the folder's key (memory_keys.py).
-I/O: for each ledger one file, exchanged whole and under a lock; for each place, places.py.
+I/O: for each ledger one file, exchanged whole and under a lock, and one of the tree's inner nodes,
+which only spare hashing: a proof that is made of them is verified; for each place, places.py.
 """
 
 import fcntl
@@ -23,6 +24,7 @@ from msgspec.structs import replace
 
 from ledger.database import explained
 from ledger.errors import LedgerError, MalformedError
+from ledger.files import read_bounded, write_durably
 from ledger.verification.marks import Mark
 from ledger.verification.memory_keys import OwnFile, read_own, unusable, write_own
 from ledger.verification.places import Places
@@ -36,6 +38,7 @@ from ledger.verification.verified_notes import (
 _WHAT = "tree head"
 _OF_STATE = ("last_hash", "time_ns", "edge", "authority")
 _MARK = struct.Struct(">Q32s")
+_MOST_BLOCKS = 64 << 20  # bytes; those of a billion entries
 
 
 class Remembered(OwnFile, frozen=True, kw_only=True):
@@ -124,12 +127,28 @@ class Memory:
             raise unusable(self.path(vkey), _WHAT, "it is for a different ledger")
         return found
 
+    def blocks(self, vkey: str, count: int) -> list[bytes]:
+        """Return the roots of a ledger's first subtrees of level BLOCK, if so many are known."""
+        found = b""
+        with suppress(LedgerError, OSError):
+            found = read_bounded(self._of_blocks(vkey), most=_MOST_BLOCKS)
+        return [found[at : at + 32] for at in range(0, 32 * count, 32)][: len(found) // 32]
+
+    def keep_blocks(self, vkey: str, blocks: Sequence[bytes]) -> None:
+        """Keep these for blocks(), if there is room."""
+        with suppress(LedgerError, OSError):
+            write_durably(self._of_blocks(vkey), b"".join(blocks))
+
+    def _of_blocks(self, vkey: str) -> Path:
+        return self.path(vkey).with_suffix(".blocks")
+
     def forget(self, vkey: str) -> None:
         """Remember nothing more of this ledger but its place: an older copy is to be verified."""
         with self._locked():
             for path in (self.path(vkey), self.path(vkey.partition("+")[0])):
                 with explained(path):
                     path.unlink(missing_ok=True)
+                    path.with_suffix(".blocks").unlink(missing_ok=True)
 
     def other_vkeys(self, vkey: str) -> list[str]:
         """Return the vkeys of other ledgers that claim the same origin; looks through all files."""

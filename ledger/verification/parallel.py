@@ -116,6 +116,7 @@ def verify_divided(
         versions=Versions(overflowed=overflowed),
         entry_marks=[mark for each in segments for mark in each.entry_marks],
         head_marks=[mark for each in segments for mark in each.head_marks or ()],
+        blocks=[root for each in segments for root in each.blocks],
     )
 
 

@@ -3,7 +3,7 @@
 Source: RFC 6962 sections 2.1.1 and 2.1.2; folded as in RFC 9162 sections 2.1.3.2 and 2.1.4.2.
 Trust: a proof is hostile until verify_inclusion() returns, or roots are compared.
 I/O: none.  Units: sizes in entries.
-Memory: building a proof takes one walk over the leaf hashes and holds O(log n) of them.
+Memory: building a proof takes one walk over the tree's nodes and holds O(log n) of them.
 """
 
 import hashlib
@@ -14,6 +14,9 @@ from ledger.errors import ConsistencyError, InclusionError, VerificationError
 
 MAX_PROOF = 63  # hashes: a tree has fewer than 2^63 leaves
 _LIMIT = 2**63
+BLOCK = 9  # the level of the subtrees whose roots a verification keeps: 512 leaves each
+Node = bytes | tuple[int, bytes]
+"""The hash of a leaf, or the width and the root of a perfect subtree."""
 
 
 def leaf_hash(entry: bytes) -> bytes:
@@ -21,14 +24,15 @@ def leaf_hash(entry: bytes) -> bytes:
     return hashlib.sha256(b"\x00" + entry).digest()
 
 
-def inclusion_proofs(leaf_hashes: Iterable[bytes], indexes: Iterable[int]) -> list[list[bytes]]:
+def inclusion_proofs(nodes: Iterable[Node], indexes: Iterable[int]) -> list[list[bytes]]:
     """Return the hashes that lead to the root from each of these leaves, ascending, in one walk.
 
-    The hashes of each begin with the leaf's sibling.
+    The nodes are those of a tree from left to right: leaves, and subtrees that no index is in. The
+    hashes of each begin with the leaf's sibling.
 
     Raises InclusionError if one of them is not there.
     """
-    return [path for path, _ in _paths(leaf_hashes, indexes)[0]]
+    return [path for path, _ in _paths(nodes, indexes)[0]]
 
 
 def consistency_proof(
@@ -133,7 +137,7 @@ def _climb(
 
 
 def _paths(
-    leaf_hashes: Iterable[bytes], indexes: Iterable[int]
+    nodes: Iterable[Node], indexes: Iterable[int]
 ) -> tuple[list[tuple[list[bytes], bytes]], int]:
     """Return siblings from the leaf up, and the leaf, for each index, ascending; and the size.
 
@@ -153,14 +157,17 @@ def _paths(
             at += 1
         return left[0], left[1] + right[1], _node_hash(left[2], right[2])
 
-    for leaf in leaf_hashes:
-        if len(leaves) < len(wanted) and wanted[len(leaves)] == size:
-            leaves.append(leaf)
-        tree = (size, 1, leaf)
+    for node in nodes:
+        width, root = (1, node) if isinstance(node, bytes) else node
+        if len(leaves) < len(wanted) and wanted[len(leaves)] < size + width:
+            if width > 1:
+                raise InclusionError(f"entry {wanted[len(leaves)]} not found: it is in a subtree")
+            leaves.append(root)
+        tree = (size, width, root)
         while edge and edge[-1][1] == tree[1]:
             tree = join(edge.pop(), tree)
         edge.append(tree)
-        size += 1
+        size += width
     if wanted and not 0 <= wanted[0] <= wanted[-1] < size:
         missing = wanted[0] if wanted[0] < 0 else wanted[-1]
         raise InclusionError(f"entry {missing} not found: it cannot be proved")

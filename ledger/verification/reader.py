@@ -33,6 +33,7 @@ from ledger.verification.authority import Authority
 from ledger.verification.marks import chosen_entries, joined, marked_entries, marked_notes
 from ledger.verification.memory import Memory, Remembered
 from ledger.verification.parallel import verify_divided
+from ledger.verification.proofs import BLOCK
 from ledger.verification.snapshots import Snapshot, snapshot
 from ledger.verification.states import Signatures, State, Versions, root_of
 from ledger.verification.vectorized import EntryRow
@@ -108,11 +109,12 @@ class VerificationReport:
 class VerifiedLedger:
     """A verified ledger as of one moment; for use inside open_verified() only."""
 
-    def __init__(self, found: Verified, stored: Snapshot) -> None:
+    def __init__(self, found: Verified, stored: Snapshot, *, blocks: Sequence[bytes] = ()) -> None:
         self.state, self.size = found.state, found.state.size
         self.head = found.head
         self.vkey, self.authority = found.vkey, found.authority
         self.unread = found.unread  # entries at its beginning that were verified earlier, not now
+        self.blocks = blocks  # as write_proofs() uses them; none where they are not known
         self._stored = stored
         self._entry_marks = found.entry_marks
         self._head_marks = found.head_marks
@@ -141,9 +143,12 @@ class VerifiedLedger:
     def chosen(self, indexes: Iterable[int]) -> Iterator[VerifiedEntry]:
         """Yield the entries at these indexes, ascending; raises as entries() does."""
         found = sorted({each for each in indexes if 0 <= each < self.size})
-        entries = chosen_entries(self._around, self._entry_marks, found)
-        for index, data in zip(found, entries, strict=True):
+        for index, data in zip(found, self.raw_chosen(found), strict=True):
             yield parse_entry(data, index=index)
+
+    def raw_chosen(self, indexes: Sequence[int]) -> Iterator[bytes]:
+        """Yield the same as they are stored and hashed; each index is there, after those below."""
+        return chosen_entries(self._around, self._entry_marks, indexes)
 
     def _around(self, first: int) -> Iterator[bytes]:  # looked up, and compared with a mark
         return (row[4] for row in self._rows(self._stored.entries_after, size=first))
@@ -223,7 +228,7 @@ def open_verified(
                 memory.settle(directory, key, trusted=vkey is None)
                 if not (held.head_marks is None and recalled and held.state == recalled.state):
                     _is_kept(memory, held, after=recalled)
-        yield VerifiedLedger(held, stored)
+        yield VerifiedLedger(held, stored, blocks=_blocks(memory, held))
 
 
 def _named(paths: LedgerPaths, vkey: str | None) -> str:
@@ -296,6 +301,7 @@ def check_ledger(
         if memory is not None:
             memory.settle(directory, key, trusted=vkey is None)
         if _is_kept(memory, held, after=recalled):
+            _blocks(memory, held)
             return VerificationReport.passed(held)
 
 
@@ -360,6 +366,18 @@ def _is_kept(memory: Memory | None, held: Verified, *, after: Remembered | None)
     marks = held.entry_marks
     new = Remembered.of(vkey=held.vkey, note=held.head.note, state=held.state, marks=marks)
     return memory.keep(new, after=after)
+
+
+def _blocks(memory: Memory | None, held: Verified) -> Sequence[bytes]:
+    """Return the roots of all subtrees of level BLOCK, and keep them; none if some are unknown."""
+    count = held.unread >> BLOCK
+    known = memory.blocks(held.vkey, count) if memory and count else []
+    if len(known) < count:
+        return ()
+    blocks = [*known, *held.blocks]
+    if memory and held.blocks and memory.blocks(held.vkey, len(blocks)) != blocks:
+        memory.keep_blocks(held.vkey, blocks)
+    return blocks
 
 
 def _verify_after(

@@ -29,6 +29,7 @@ from ledger.errors import (
 from ledger.progress import advanced
 from ledger.verification.authority import Authority
 from ledger.verification.marks import MARKED, Mark, NoteMarks
+from ledger.verification.proofs import BLOCK
 from ledger.verification.states import (
     Signatures,
     State,
@@ -59,6 +60,7 @@ class Verified:
     versions: Versions
     entry_marks: Sequence[Mark]
     head_marks: Sequence[Mark] | None  # None: earlier tree heads were not read
+    blocks: Sequence[bytes] = ()  # roots of the subtrees of level BLOCK that these entries complete
     unread: int = 0  # entries at the ledger's beginning that were verified earlier, and not now
 
     @property
@@ -115,6 +117,7 @@ class Verification:
         self._versions = self._new_versions(self._start.size == 0)
         self._entry_marks: list[Mark] = []
         self._head_marks = NoteMarks(self._skipped_heads)
+        self._blocks: list[bytes] = []
 
     def run(
         self,
@@ -159,6 +162,7 @@ class Verification:
             versions=self._versions,
             entry_marks=self._entry_marks,
             head_marks=self._head_marks.marks(),
+            blocks=self._blocks,
         )
 
     def _go_on(self, chunk: Chunk, rows: "_Rows") -> None:
@@ -172,6 +176,7 @@ class Verification:
             raise
         self._check_heads(rows)
         self._entry_marks.append((self.size, self.state.last_hash))
+        self._blocks += chunk.growth.completed(BLOCK)
         self._take(chunk)
 
     def _one(self, rows: "_Rows") -> Chunk:

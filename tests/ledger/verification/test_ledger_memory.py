@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,6 +25,7 @@ from ledger.errors import (
     StorageError,
     VerificationError,
 )
+from ledger.handover.proof_files import write_proofs
 from ledger.keys import load_key
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
@@ -492,6 +494,34 @@ def test_ledger_is_opened_by_what_is_new_and_reads_the_same(
     assert (
         0 < len(remembered.marks) <= 2 * 2_700 / 512 + 1
     )  # those that small additions made are joined
+
+
+@pytest.mark.parametrize("state", ["known", "cut off", "of another ledger", "unknown"])
+def test_proofs_are_those_of_a_walk_over_all_leaves(
+    state: str, long: Path, memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, walks = copied(long, tmp_path / "copy"), list[str]()
+
+    def note(walk: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
+        walks.append("over all entries")
+        return walk()
+
+    for size in (1_500, 1_537, 2_700):
+        append_batches(ledger, first=check_ledger(ledger).size + 1, last=size)
+        with open_verified(ledger, memory=memory) as opened:
+            assert len(opened.blocks) == size // 512
+    kept = memory.path(vkey_of(ledger)).with_suffix(".blocks")
+    packed = kept.read_bytes()
+    changed = {"cut off": packed[:-1], "of another ledger": bytes(len(packed)), "unknown": b""}
+    kept.write_bytes(changed.get(state, packed))
+    for indexes in ([0], [511, 512, 2_699], [2_560], [700, 701, 1_900]):
+        with open_verified(ledger) as whole, open_verified(ledger, memory=memory) as continued:
+            due = write_proofs(whole, indexes)
+            monkeypatch.setattr(continued, "raw_entries", partial(note, continued.raw_entries))
+            assert write_proofs(continued, indexes) == due
+    assert (walks == []) == (state == "known")
+    check_ledger(ledger, memory=memory)  # of all of it, which heals
+    assert kept.read_bytes() == packed
 
 
 def test_changed_entry_is_rejected_when_it_is_read_though_it_was_verified_before(

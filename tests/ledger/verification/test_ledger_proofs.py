@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 
 import pytest
 from hypothesis import given
@@ -118,6 +119,20 @@ def test_proofs_of_several_entries_are_those_of_each_when_made_in_one_walk() -> 
 
 
 @pytest.mark.slow
+def test_subtrees_in_which_no_index_lies_stand_for_their_leaves() -> None:
+    for size in (1, 7, 8, 9, 40):
+        tree = LEAVES[:size]
+        for index in range(size):
+            blocks = [tree[at : at + 4] for at in range(0, size, 4)]
+            nodes = [
+                [(4, root(each))] if len(each) == 4 and index // 4 != number else each
+                for number, each in enumerate(blocks)
+            ]
+            assert inclusion_proofs(chain(*nodes), [index]) == inclusion_proofs(tree, [index])
+            with pytest.raises(InclusionError, match="it is in a subtree"):
+                inclusion_proofs([*chain(*nodes), (8, HASH)], [index, size + 3])
+
+
 def test_proofs_are_those_of_the_recursive_definition_for_all_sizes_to_140() -> None:
     for size in range(71, 141):
         tree = LEAVES[:size]
