@@ -18,6 +18,7 @@ import re
 import zlib
 from binascii import Error as Base64Error
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -32,16 +33,22 @@ from ledger.errors import InclusionError, MalformedError
 from ledger.handover.proof_files import write_proofs
 from ledger.handover.selection import Selection, read_selection
 from ledger.strict_json import JSONError, read_json
+from ledger.verification.reader import VerifiedLedger
+from ledger.verification.verified_entries import VerifiedEntry
 from ledger.wording import counted
 from proctor import __version__, pages, reports
+from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import on_one_line
 from proctor.pages.rendering import embedded_json
-from proctor.remembering import keep_definitions, open_remembered, tell_unread
+from proctor.remembering import keep_definitions, open_index, open_remembered, tell_unread
 from proctor.reports.contents import contents_of
 from proctor.reports.line_proposals import SHOWN, find_diffs, read_diff
-from proctor.reports.subjects import Overview, Subject
+from proctor.reports.subjects import BEGINNINGS, READ, Overview, Subject
+from proctor.runs.story import named_runs
 from projections.counting import CountingAudit, counting_audits
+from projections.errors import ProjectionError
+from projections.reading import Session
 
 DOCTYPE = "<!DOCTYPE html>"
 MAX_FILE = 64 << 20  # bytes
@@ -54,6 +61,24 @@ _Name = Annotated[str, msgspec.Meta(max_length=40)]
 _LONGEST = 120  # characters that a message quotes
 _MOST_PAIRS = 20_000_000  # of lines that are compared
 _SPARE = 100_000  # characters; a page that is longer than twice its due length and this is not read
+_NAMED = """
+    SELECT idx FROM events WHERE version = 1 AND (
+        stream_id IN (SELECT unnest(CAST($2 AS VARCHAR[])))
+        OR name IN (SELECT unnest(CAST($3 AS VARCHAR[]))) AND starts_with(stream_id, LOWER($1))
+    )"""
+_KIN = """
+    WITH RECURSIVE links AS (
+        SELECT run_id, parent_run AS parent FROM run_starts WHERE parent_run IS NOT NULL
+        UNION ALL SELECT run_id, parent FROM forks
+    ),
+    above AS (SELECT $1 AS id UNION SELECT parent FROM links JOIN above ON run_id = id),
+    below AS (SELECT $1 AS id UNION SELECT run_id FROM links JOIN below ON parent = id),
+    kin AS (FROM above UNION FROM below)
+    SELECT idx FROM events
+    WHERE stream_id IN (FROM kin) AND name IN (SELECT unnest(CAST($2 AS VARCHAR[])))
+    UNION SELECT idx FROM audit_starts WHERE run_id IN (FROM kin)
+    UNION SELECT idx FROM credit_starts WHERE run_id = $1"""
+_OF_STREAMS = "SELECT idx FROM events WHERE stream_id IN (SELECT unnest(CAST($1 AS VARCHAR[])))"
 _CODE = [Path(package.__path__[0]) for package in (projections, pages, reports)]
 
 
@@ -162,15 +187,48 @@ def read_source(home: Home, name: str) -> Source:
     """Return what a report about `name` is made from; raises VerificationError, ProctorError."""
     with open_remembered(home) as ledger:
         tell_unread(ledger)
-        overview = Overview.of(ledger.entries())
-        subject = overview.find(name)
-        chosen = overview.choose(ledger.entries(), subject, origin=ledger.authority.origin)
+        index = open_index(home, ledger)
+        found = None
+        if index is not None:
+            with suppress(ProctorError, ProjectionError):  # looked for in the whole, it is said why
+                found = _looked_up(ledger, index, name)
+        subject, chosen = found or _looked_for(ledger, name)
         proofs = write_proofs(ledger, [entry.index for entry in chosen])
         owner = ledger.vkey
     selection = read_selection(proofs, vkey=owner)
     packed = base64.b64encode(zlib.compress(proofs.encode(), 9)).decode()
     read = partial(read_diff, home)
     return Source(subject, selection, packed, owner, made_by(), read)
+
+
+def _looked_for(ledger: VerifiedLedger, name: str) -> tuple[Subject, list[VerifiedEntry]]:
+    """Return what `name` means and the entries that a report about it rests on."""
+    overview = Overview.of(ledger.select(names=READ))
+    subject = overview.find(name)
+    entries = ledger.select(streams=[*overview.wanted(subject), ledger.authority.stream_id])
+    return subject, overview.choose(entries, subject, origin=ledger.authority.origin)
+
+
+def _looked_up(
+    ledger: VerifiedLedger, index: Session, name: str
+) -> tuple[Subject, list[VerifiedEntry]] | None:
+    """Return the same, having asked tables where the entries are; None if that may not do.
+
+    What a run without measured decisions rests on are its own kin; other subjects, and decisions
+    that were measured, rest on whatever is of the same training.
+    """
+
+    def entries(sql: str, *parameters: object) -> Iterator[VerifiedEntry]:
+        return ledger.chosen(idx for (idx,) in index.query(sql, parameters).rows)
+
+    runs = [str(each) for each in named_runs(ledger, index, name)]
+    subject = Overview.of(entries(_NAMED, name, runs, [*BEGINNINGS])).find(name)
+    overview = Overview.of(entries(_KIN, subject.id, [*READ]))
+    if subject.kind != "run" or subject.id in overview.credits:
+        return None
+    streams = [str(each) for each in (*overview.wanted(subject), ledger.authority.stream_id)]
+    found = entries(_OF_STREAMS, streams)
+    return subject, overview.choose(found, subject, origin=ledger.authority.origin)
 
 
 def open_report(text: str, *, vkey: str) -> Source:

@@ -27,7 +27,7 @@ from proctor.home import find_named, find_run
 from proctor.runs.replay import called_by
 
 KINDS = ("run", "campaign", "comparison", "line")  # in the order in which `latest` looks for one
-_BEGINNINGS = {f"{kind}.started": kind for kind in KINDS[:3]} | {"line.opened": "line"}
+BEGINNINGS = {f"{kind}.started": kind for kind in KINDS[:3]} | {"line.opened": "line"}
 _EDGES = ("run.started", "run.forked", "run.provoked", "run.restart_scheduled", "run.ended")
 _ENDING = (*_EDGES, "run.decision_made", f"{LAST}run.epoch_measured")
 _STANDING = ("line.opened", "checkpoint.promoted", "checkpoint.adopted", "checkpoint.rolled_back")
@@ -38,8 +38,8 @@ _CURVES = (
     "run.remedy_applied",
     "run.rules_evaluated",
 )
-_READ = {  # what has to be read of them
-    *_BEGINNINGS,
+READ = {  # what has to be read of them
+    *BEGINNINGS,
     "audit.started",
     "bisection.opened",
     "campaign.attempt_started",
@@ -71,6 +71,7 @@ class Overview:
     parents: dict[str, str | None] = field(default_factory=dict)  # of runs
     called: dict[str, str] = field(default_factory=dict)  # names of runs
     forks: dict[str, str] = field(default_factory=dict)  # the run that each goes on from
+    aside: set[str] = field(default_factory=set)  # forks that are no training's next part
     labels: dict[str, str | None] = field(default_factory=dict)  # checkpoints of runs
     audits: dict[str, list[UUID]] = field(default_factory=dict)  # by run
     credits: dict[str, list[UUID]] = field(default_factory=dict)  # by run
@@ -89,7 +90,7 @@ class Overview:
         """Return what entries tell; those that cannot be read tell nothing."""
         found = cls()
         for entry in entries:
-            if entry.name in _READ:
+            if entry.name in READ:
                 body = REGISTRY.readable(entry.name, entry.body)
                 if body is not None:
                     found._add(entry, body)
@@ -97,7 +98,7 @@ class Overview:
 
     def _add(self, entry: VerifiedEntry, body: Mapping[str, Any]) -> None:
         stream = str(entry.stream_id)
-        kind = _BEGINNINGS.get(entry.name)
+        kind = BEGINNINGS.get(entry.name)
         if kind is not None and entry.stream_version == 1:
             self.subjects[kind].append(stream)
         if entry.name in ("campaign.started", "comparison.started", "run.started"):
@@ -112,6 +113,8 @@ class Overview:
             self.tasks[stream] = _digest([config, body["data"]])
         elif entry.name == "run.forked":
             self.forks[stream] = str(body.get("parent"))
+            if body.get("state"):
+                self.aside.add(stream)
         elif entry.name == "corpus.opened":
             self.corpora.append(entry.stream_id)
         elif entry.name == "audit.started":
@@ -132,12 +135,12 @@ class Overview:
     def find(self, name: str) -> Subject:
         """Return the subject that `name` means: an id, its start, or `latest`.
 
-        The latest is the newest run that is no fork; in a ledger without runs the newest campaign,
-        and so on.
+        The latest is the newest run that is no fork, as find_verified_run() has it; in a ledger
+        without runs the newest campaign, and so on.
         """
         if name == "latest":
             for kind in KINDS:
-                if known := sorted(self.subjects[kind], key=lambda each: each not in self.forks):
+                if known := sorted(self.subjects[kind], key=lambda each: each not in self.aside):
                     return Subject(kind, known[-1])
             raise ProctorError("the ledger has nothing to report; `proctor run` makes a run")
         kinds = {each: kind for kind in KINDS for each in self.subjects[kind]}
@@ -145,7 +148,7 @@ class Overview:
             each.startswith(name.lower()) for each in kinds
         ):
             runs = {UUID(each): told for each, told in self.called.items()}
-            last = sorted(runs, key=lambda each: str(each) not in self.forks)
+            last = sorted(runs, key=lambda each: str(each) not in self.aside)
             return Subject("run", str(find_run(last, name, runs)))
         found = find_named(
             kinds, name, noun="run, campaign, comparison or line", see="`proctor log` lists them"

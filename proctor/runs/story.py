@@ -236,13 +236,18 @@ def looked_up(
     ledger: VerifiedLedger, index: Session, name: str
 ) -> tuple[UUID, list[VerifiedEntry]]:
     """Return the same, having asked tables where the entries are."""
-    runs = [UUID(each) for (each,) in index.query(_RUNS, [ledger.size, name]).rows]
+    runs = named_runs(ledger, index, name)
     if not runs and name != "latest":
         find_named_run(runs, name)
     run = find_run(runs[::-1], name, dict.fromkeys(runs, name))
     streams = [str(run), str(Transcript.id_of(run))]
     found = index.query(_ABOUT, [streams, sorted(AUTHORITY_EVENTS), str(run)]).rows
     return run, list(ledger.chosen(idx for (idx,) in found))
+
+
+def named_runs(ledger: VerifiedLedger, index: Session, name: str) -> list[UUID]:
+    """Return the runs that `name` may mean, the newest first."""
+    return [UUID(each) for (each,) in index.query(_RUNS, [ledger.size, name]).rows]
 
 
 def tell_story(story: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from ledger.application import LedgerApplication
 from ledger.errors import InclusionError, MalformedError, SignatureError
 from ledger.notes import public_bytes
 from ledger.notes import vkey as vkey_of
+from proctor import remembering
 from proctor.home import Home
 from proctor.output.columns import cells
 from proctor.output.firings import violation_told
@@ -29,8 +30,15 @@ from proctor.pages.charts.drawing import COLOURS, NARROW, svg
 from proctor.pages.charts.grids import layer_heatmap
 from proctor.pages.charts.rows import intervals, strip
 from proctor.pages.rendering import embedded_json, page_policy, seen, stylesheet
-from proctor.remembering import open_remembered
-from proctor.reports.files import Source, differences, open_report, read_source
+from proctor.remembering import open_index, open_remembered
+from proctor.reports.files import (
+    Source,
+    _looked_for,
+    _looked_up,
+    differences,
+    open_report,
+    read_source,
+)
 from proctor.reports.pages import page_of
 from proctor.reports.run_decisions import violations_told
 from proctor.reports.run_verdict import _retrained, unexercised_told
@@ -61,6 +69,30 @@ def source(home: Home, subjects: dict[str, list[str]]) -> Source:
 @pytest.fixture(scope="module")
 def page(source: Source) -> str:
     return page_of(source)
+
+
+def test_tables_and_a_walk_over_all_entries_choose_the_same(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a large ledger the tables say where the entries are."""
+    monkeypatch.setenv("PROCTOR_STATE", str(tmp_path))
+    with open_remembered(home) as ledger:
+        overview = Overview.of(ledger.entries())
+        names = [each for known in overview.subjects.values() for each in known]
+        names += ["latest", *overview.called.values()]
+        chosen = {name: _looked_for(ledger, name) for name in names}
+        index = open_index(home, ledger)
+        assert index is None
+        monkeypatch.setattr(remembering, "FEW", 0)
+        index = open_index(home, ledger)
+        assert index is not None
+        found = {name: _looked_up(ledger, index, name) for name in names}
+    runs = [name for name in names if chosen[name][0].kind == "run"]
+    by_tables = [name for name in names if found[name] is not None]
+    assert {*by_tables} == {name for name in runs if chosen[name][0].id not in overview.credits}
+    assert len(by_tables) > len(runs) / 2
+    assert {name: found[name] for name in by_tables} == {name: chosen[name] for name in by_tables}
+    assert read_source(home, "latest").selection.entries == tuple(chosen["latest"][1])
 
 
 def test_hostile_texts_are_shown_as_text(page: str) -> None:
