@@ -74,7 +74,7 @@ def _read(home: Home, name: str) -> tuple[UUID, list[tuple[str, Mapping[str, Any
     with open_remembered(home) as ledger:
         run = find_verified_run(ledger, name)
         stream = Transcript.id_of(run)
-        entries = [entry for entry in ledger.entries() if entry.stream_id == stream]
+        entries = list(ledger.select(streams=[stream]))
     if not entries:
         raise ProctorError(f"run {run} has no transcript: its policy asks nobody")
     said: list[tuple[str, Mapping[str, Any]]] = []

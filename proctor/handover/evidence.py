@@ -38,8 +38,9 @@ NO_OUTCOME = "no action"
 
 def events_of(ledger: VerifiedLedger, run: UUID) -> list[VerifiedEntry]:
     """Return the events of a ledger that a verdict on a run rests on."""
-    wanted = streams_of(ledger.entries(), run)
-    return choose(ledger.entries(), wanted, origin=ledger.authority.origin)
+    wanted = streams_of(ledger.select(names=["audit.started"]), run)
+    entries = ledger.select(streams=[*wanted, ledger.authority.stream_id])
+    return choose(entries, wanted, origin=ledger.authority.origin)
 
 
 def evidence_of(proofs: str, *, vkey: str, earlier: bool = False) -> "Evidence":

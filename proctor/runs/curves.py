@@ -48,7 +48,7 @@ def read_curves(home: Home, name: str) -> Curves:
     """Return the measurements of the run that `name` means; raises VerificationError."""
     with open_remembered(home) as ledger:
         run = find_verified_run(ledger, name)
-        entries = [entry for entry in ledger.entries() if entry.stream_id == run]
+        entries = list(ledger.select(streams=[run]))
         origin, size = ledger.authority.origin, ledger.size
     keep_definitions()
     times = {entry.index: entry.time_ns for entry in entries}

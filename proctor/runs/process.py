@@ -100,7 +100,7 @@ def _recorded_environment(home: Home, name: str) -> tuple[UUID, Mapping[str, Any
     with open_remembered(home) as ledger:
         chosen = find_recorded(ledger, name)
         allotted: set[str] = set()  # runs of the comparison that is chosen
-        for entry in ledger.entries():
+        for entry in ledger.select(names=["comparison.run_allotted", "run.started"]):
             if entry.name == "comparison.run_allotted" and entry.stream_id == chosen:
                 allotted.add(str((readable_body(entry.body) or {}).get("run")))
             if entry.name != "run.started":
