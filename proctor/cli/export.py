@@ -100,7 +100,7 @@ def proof(
     out: Annotated[Path | None, "File to write; by default standard output."] = None,
 ) -> Output:
     """Write a proof of one event, which the public key alone verifies."""
-    with open_remembered(home, heads=True) as ledger:
+    with open_remembered(home) as ledger:
         index = _find(ledger, event)
         text = write_proofs(ledger, [index])
     if out is not None:

@@ -79,7 +79,7 @@ def model(
     # 2. The key that signs the files is in force.
     publisher, vkey, granted = _publisher(home, paths, authority, key)
     # 3. The proofs come from the ledger as it is with that grant.
-    with open_remembered(home, heads=True) as ledger:
+    with open_remembered(home) as ledger:
         owner = ledger.vkey
         chosen = events_of(ledger, named)
         if len(chosen) > MOST_ENTRIES:
