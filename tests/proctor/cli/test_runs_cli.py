@@ -97,7 +97,7 @@ def test_what_cannot_be_said_is_one_error(home: Path, arguments: list[str], said
 def test_mistyped_name_of_a_run_is_told_the_closest(home: Path, command: str) -> None:
     state = home / "state"
     for _ in range(2):  # also where the tables are remembered
-        out = ["--out", home / "page.html"] if command == "report" else []
+        out: list[str | Path] = ["--out", home / "page.html"] if command == "report" else []
         done = call_here([command, "shapse", *out], home=home, state=state)
         told = " ".join(done.stderr.split())
         assert (done.returncode, done.stdout) == (2, "")
