@@ -5,14 +5,14 @@ I/O: none.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from uuid import UUID, uuid5
 
 from eventsourcing.domain import Aggregate
 
 from aggregates.canonical import digest
 from aggregates.errors import InvariantError
-from aggregates.events import Event, First, Long, begins, counted, record, records
+from aggregates.events import Event, First, Long, Since, begins, counted, record, records
 
 
 class OwnPolicy(NamedTuple):
@@ -83,6 +83,10 @@ class Comparison(Aggregate):
         # configuration of the runs without the seed, by the condition's name
         conditions: Mapping[str, Any]
         seeds: Sequence[int]  # seeds of the runs
+        # the metric of a task that the runs were to be compared by; null: the one of the task
+        metric: Annotated[str | None, Since(2, None)] = None
+        # which values of that metric are better: higher or lower
+        better: Annotated[str | None, Since(2, None)] = None
         name: InitVar[str] = ""
 
         def stream(self, name: str) -> UUID:
@@ -156,6 +160,8 @@ class Comparison(Aggregate):
     policies: list[dict[str, Any]]
     conditions: dict[str, Any]
     seeds: list[int]
+    metric: str | None
+    better: str | None
     runs: dict[Cell, str] = field(default_factory=dict)  # the newest of each cell
     # Its problem, None where there is a result.
     done: dict[Cell, str | None] = field(default_factory=dict)

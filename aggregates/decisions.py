@@ -37,6 +37,7 @@ from aggregates.signals import EpochSignals
 from aggregates.spec import Edit, ModelSpec, Spec
 
 MAX_JUSTIFICATION = 4_000  # characters
+NO_ANSWER = "no usable answer: "  # how the driver's reason for a deferral begins
 _MAX_REASON = 600  # characters
 
 
@@ -90,7 +91,7 @@ class Said:
 
 def unanswered(rule: str, reason: str | None) -> Said:
     """Return what is recorded of a due rule that has no usable answer: the driver's deferral."""
-    words = f"no usable answer: {reason}"[:_MAX_REASON]
+    words = f"{NO_ANSWER}{reason}"[:_MAX_REASON]
     return Said(Decision.of((rule,), DEFER, {}, words), source="driver")
 
 

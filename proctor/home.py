@@ -23,6 +23,7 @@ import os
 import stat
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -280,19 +281,24 @@ def find_run(ids: Sequence[UUID], name: str, called: Mapping[UUID, str] | None =
         for each in reversed(ids):
             if called and called.get(each) == name:
                 return each
-    return find_named_run(ids, name)
+    names = (called or {}).values()
+    return find_named(ids, name, noun="run", see="`proctor runs` lists them", names=names)
 
 
-def find_named_run(ids: Iterable[UUID], name: str) -> UUID:
-    """Return the run whose id begins with a name."""
-    return find_named(ids, name, noun="run", see="`proctor runs` lists them")
+def find_named(
+    known: Iterable[Id], name: str, *, noun: str, see: str, names: Iterable[str] | None = None
+) -> Id:
+    """Return the one id of these that begins with a name; `see` says where people find them.
 
-
-def find_named(known: Iterable[Id], name: str, *, noun: str, see: str) -> Id:
-    """Return the one id of these that begins with a name; `see` says where people find them."""
+    Of the `names` that they have beside their ids, the error suggests the closest.
+    """
     found = [each for each in known if name and str(each).startswith(name.lower())]
     if not found:
-        raise ProctorError(f"no {noun} begins with {name!r}; {see}")
+        if names is None:
+            raise ProctorError(f"no {noun} begins with {name!r}; {see}")
+        near = get_close_matches(name[:100], sorted(set(names)), n=1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise ProctorError(f"no {noun} has the id or name {name!r}; {meant}{see}")
     if len(found) > 1:
         raise ProctorError(f"{len(found)} {noun}s begin with {name!r}: give more of it; {see}")
     return found[0]

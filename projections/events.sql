@@ -150,7 +150,9 @@ CREATE TABLE comparison_starts (
     idx BIGINT NOT NULL,
     policies JSON NOT NULL,  -- The policies with their settings, without secrets; the first is what the others are compared with
     conditions JSON NOT NULL,  -- Configuration of the runs without the seed, by the condition's name
-    seeds JSON NOT NULL  -- Seeds of the runs
+    seeds JSON NOT NULL,  -- Seeds of the runs
+    metric VARCHAR,  -- The metric of a task that the runs were to be compared by; null: the one of the task
+    better VARCHAR  -- Which values of that metric are better: higher or lower
 );
 COMMENT ON TABLE comparison_starts IS 'The start of a comparison of policies (event comparison.started)';
 

@@ -227,7 +227,8 @@ SELECT
         ELSE COALESCE(r.outcome, 'open')
     END AS outcome,  -- applied, refused, restart, deferred, or open: neither done nor refused yet
     r.changes,  -- Old and new values of an applied remedy
-    r.reason  -- Why not; of a refused remedy
+    r.reason,  -- Why not; of a refused remedy
+    CASE WHEN d.source = 'driver' THEN 'unusable' WHEN r.outcome = 'refused' THEN 'refused' END AS lost  -- How an answer came to nothing: unusable (the driver deferred in its place) or refused; NULL: it did not
 FROM decisions AS d
 LEFT JOIN cited AS c ON c.run_id = d.run_id AND c.number = d.number
 LEFT JOIN remedies AS r ON r.run_id = d.run_id AND r.decision = d.number;
@@ -816,8 +817,8 @@ answers AS (
         run_id,
         COUNT(*) AS decisions,
         COUNT(*) FILTER (outcome = 'applied') AS applied,
-        COUNT(*) FILTER (outcome = 'refused') AS refused,
-        COUNT(*) FILTER (source = 'driver') AS unusable
+        COUNT(*) FILTER (lost = 'refused') AS refused,
+        COUNT(*) FILTER (lost = 'unusable') AS unusable
     FROM decision_outcomes
     WHERE run_id IN (SELECT run_id FROM comparison_results)
     GROUP BY run_id

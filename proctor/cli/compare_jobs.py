@@ -17,12 +17,21 @@ from proctor.cli.jobs import judge_here, print_cut_off, verify_ready
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.columns import cells, field, fields
-from proctor.output.terminal import console, print_rows, print_table, print_words, warn, words
+from proctor.output.terminal import (
+    console,
+    print_rows,
+    print_table,
+    print_words,
+    tell_part,
+    warn,
+    words,
+)
 from proctor.runs.comparison import (
     Plan,
     of_network,
     of_task,
     own_folder,
+    own_metric,
     read_cells,
     read_conditions,
     read_draws,
@@ -84,6 +93,9 @@ def compare(home: Home, config: RunConfig | TaskConfig, asked: CompareOptions) -
         verify_ready(home, choice, campaign=False)
     with home.alone("comparing", str(plan.id), say=warn):
         comparison = _carry_out(home, plan, asked.executor, asked.workers)
+        shown = comparison.metric or own_metric(text).name
+        if shown != plan.metric.name:
+            warn(f"reports and pages show {shown}, by which this comparison began")
         found = describe_comparison(
             home,
             str(comparison.id),
@@ -139,9 +151,7 @@ def _carry_out(home: Home, plan: Plan, kind: Kind, workers: int | None) -> Compa
 
     def on_done(done: int, total: int, this: Cell, problem: str | None) -> None:
         advanced("comparing", done, total)
-        if problem is not None:
-            failed = f"{this.policy}, {this.condition}, seed {this.seed} failed: {problem}"
-            warn(failed)
+        tell_part("run", done, total, f"{this}" + (f" failed: {problem}" if problem else ""))
 
     with (
         home.open_log() as log,

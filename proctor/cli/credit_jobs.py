@@ -24,7 +24,14 @@ from proctor.environment.choices import choices_on, fitting
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.columns import Shows
-from proctor.output.terminal import console, print_rows, print_table, print_words, warn
+from proctor.output.terminal import (
+    console,
+    print_rows,
+    print_table,
+    print_words,
+    tell_part,
+    warn,
+)
 from proctor.remembering import ask, open_remembered
 from proctor.runs.executors import Executor, open_executor
 from proctor.runs.forks import Origin, Parent, find_origin, read_parent
@@ -206,10 +213,10 @@ def _measure(
         log.save(measured)
         advanced("forks", len(measured.forks), total)
         found = measured.forks[place]
-        warn(
-            f"fork {len(measured.forks)} of {total}: decision {place.decision}, "
-            f"{place.arm}, order {place.seed}: val loss {found.val_loss:.4f}, "
-            f"accuracy {found.val_accuracy:.4f}"
+        what = f"decision {place.decision}, {place.arm}, order {place.seed}"
+        loss, accuracy = f"{found.val_loss:.4f}", f"{found.val_accuracy:.4f}"
+        tell_part(
+            "fork", len(measured.forks), total, f"{what}: val loss {loss}, accuracy {accuracy}"
         )
     for question in questions:
         for arm, decision in question.arms.items():

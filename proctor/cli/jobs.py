@@ -78,6 +78,7 @@ from proctor.runs.shapes import (
 )
 from proctor.runs.standings import told_ranking
 from proctor.runs.story import (
+    print_lost,
     print_unsigned,
     print_violations,
     print_waived,
@@ -140,6 +141,8 @@ def run(home: Home, config: RunConfig, how: TrainingOptions) -> Output:
 
     def tell() -> None:
         print_rows(shown, stories)
+        for each in told:
+            print_lost(each)
         if config.edits != "live":
             print_ranked_by(PROCESS, len(splits.validation))
 
@@ -165,8 +168,12 @@ def run_a_task(home: Home, path: Path, config: TaskConfig, how: TrainingOptions)
         f"best_val_{config.metric}": "best_val_metric",
         **{column: column for column in ("firings", "decisions")},
     }
-    runs = [summary]
-    return Output(Trained(runs=runs), lambda: print_rows(shown, runs), found=lost)
+
+    def tell() -> None:
+        print_rows(shown, [summary])
+        print_lost(story)
+
+    return Output(Trained(runs=[summary]), tell, found=lost)
 
 
 def _warn_refused(stories: Sequence[Mapping[str, Any]], choice: PolicyChoice) -> bool:
@@ -222,11 +229,13 @@ def _told(
         raise unrecorded
 
 
-def judge_one(home: Home, run: UUID, *, execute: bool, sample: bool, config: JudgeConfig) -> bool:
-    """Audit one of several runs, and record it; return whether a gate failed."""
+def judge_one(
+    home: Home, run: UUID, *, execute: bool, sample: bool, config: JudgeConfig
+) -> AuditReport:
+    """Audit one of several runs, and record it."""
     redo = Redo(_recorded_policy, TrainedStates(home.blobs), sample=sample) if execute else None
     with home.open_log() as log:
-        return judge_here(home, log, run, redo=redo, config=config).hard_fail
+        return judge_here(home, log, run, redo=redo, config=config)
 
 
 def execute(home: Home, name: str, *, config: JudgeConfig) -> Output:

@@ -21,12 +21,14 @@ from proctor.runs.replay import find_recorded, find_verified_run
 from proctor.state import memory
 
 _ALL = """
-SELECT r.run_id, r.environment::VARCHAR AS environment, k.run_id IS NOT NULL AS judged,
+SELECT r.run_id, r.environment::VARCHAR AS environment, s.run_id IS NOT NULL AS judged,
     a.hard_fail, a.accuracy_score, a.process_score, a.process_axis_exercised
 FROM run_starts AS r
 JOIN run_ends AS e USING (run_id)
 LEFT JOIN counting_audits AS k USING (run_id)
-LEFT JOIN audit_scores AS a ON a.audit_id = k.audit_id AND a.idx = k.idx
+LEFT JOIN audit_strengths AS s
+    ON s.audit_id = k.audit_id AND s.idx = k.idx AND NOT s.other_files
+LEFT JOIN audit_scores AS a ON a.audit_id = s.audit_id AND a.idx = s.idx
 WHERE e.reason IN ('completed', 'restart', 'stopped') AND ($1 = '' OR r.run_id IN (
     SELECT $1
     UNION SELECT run_id FROM run_starts WHERE campaign = $1
@@ -89,7 +91,10 @@ def find_subject(home: Home, name: str) -> str:
 
 
 def read_verdicts(home: Home, subject: str) -> list[dict[str, Any]]:
-    """Return the ended runs that a subject rests on ("": all), with the verdict that counts."""
+    """Return the ended runs that a subject rests on ("": all), with the verdict that counts.
+
+    An audit that was given other files than the run submitted is no verdict on it.
+    """
     return ask(home, _ALL, subject)
 
 

@@ -25,7 +25,7 @@ from proctor.cli.options import (
 )
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.terminal import print_rows, warn
+from proctor.output.terminal import print_rows, print_words, tell_part
 from proctor.runs.process import handed_over, start_for, start_like
 from proctor.runs.run_settings import DEFAULT_POLICY, provoked, read_config
 from proctor.runs.shapes import Verdict, Verdicts
@@ -233,22 +233,37 @@ def _judge_all(
     subject = judging.find_subject(home, name) if name else ""
     waiting = [row for row in judging.read_verdicts(home, subject) if not row["judged"]]
     waiting.sort(key=lambda row: row["run_id"] != again)
-    reports = set[str]()  # runs that failed now, also with other files than were handed in
+    failed, changed = set[str](), dict[str, str]()
     for number, row in enumerate(waiting, 1):
         started, run = again if row["run_id"] == again else None, UUID(row["run_id"])
         start_like(json.loads(row["environment"]), again=started, carried=run)
         from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
-        warn(f"run {number} of {len(waiting)}: {run}")
+        tell_part("run", number, len(waiting), run)
         config = jobs.judge_config(limits, data_dir)
-        if jobs.judge_one(home, run, config=config, **redo):
-            reports.add(str(run))
+        report = jobs.judge_one(home, run, config=config, **redo)
+        files = report.step("deliverables")
+        if files.evidence.get("other_files"):
+            changed[str(run)] = files.summary
+        elif report.hard_fail:
+            failed.add(str(run))
     shown = [Verdict.of(row) for row in judging.read_verdicts(home, subject) if row["judged"]]
-    failed = {each.run_id for each in shown if each.hard_fail} | reports
-    told = Verdicts(judged=len(waiting), verdicts=shown)
+    failed |= {each.run_id for each in shown if each.hard_fail}
+    told = Verdicts(judged=len(waiting) - len(changed), verdicts=shown, changed=changed)
 
     def tell() -> None:
         print_rows(Verdict.__struct_fields__, shown)
+        for run_id, how in changed.items():
+            print_words(f"run {run_id} cannot be judged (files changed): {how}")
 
-    note = f"a gate failed in {counted(len(failed), 'run')}; `proctor show RUN` says which"
-    return Output(told, tell, found=bool(failed), note=note if failed else "")
+    notes = []
+    if failed:
+        notes.append(
+            f"a gate failed in {counted(len(failed), 'run')}; `proctor show RUN` says which"
+        )
+    if changed:
+        notes.append(
+            f"{counted(len(changed), 'run')} cannot be judged: put the files back that were "
+            "submitted, and run the same command"
+        )
+    return Output(told, tell, found=bool(failed or changed), note="; ".join(notes))

@@ -3,10 +3,11 @@
 I/O: none.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+Row = TypeVar("Row")
 Shows = str | Callable[[Any], Any]
 
 
@@ -43,6 +44,14 @@ def fields(*titles: str) -> list[Column]:
 def figures(*titles: str) -> list[Column]:
     """Return columns of numbers that are called like the values that they show."""
     return [*map(figure, titles)]
+
+
+def grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> dict[Any, list[Row]]:
+    """Return rows by what is the same in them, in the order of the first of each."""
+    found: dict[Any, list[Row]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
 
 
 def cells(columns: Sequence[Column], rows: Iterable[Any]) -> list[list[Any]]:

@@ -3,14 +3,19 @@
 Source: docs/reference/rules.md.  I/O: none.
 """
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from aggregates.playbook import DIRECTIONS, directions
+from aggregates.decisions import NO_ANSWER
+from aggregates.declared import json_type
+from aggregates.playbook import DIRECTIONS, PARAMETER_TYPES, REMEDIES, directions
 from aggregates.rulebook import PRECEDENCE, RULE_TITLES, RULEBOOK
 from aggregates.rules import DOCUMENT
+from ledger.wording import counted
+from proctor.output.columns import grouped
 
 
 def side_told(side: str) -> str:
@@ -62,9 +67,58 @@ def fired_on(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[Ma
     return dict(sorted(found.items(), key=lambda each: PRECEDENCE.index(each[0][0])))
 
 
+def unnumbered(text: object) -> str:
+    """Return a text whose numbers are all 0: texts that differ by them alone are alike."""
+    return re.sub(r"[-+]?\d[\d.,e+-]*", "0", str(text))
+
+
+def told_lost(decisions: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return how many answers came to nothing, and the most frequent reason; None: none did.
+
+    `decisions` are rows of decision_outcomes.
+    """
+    lost = [row for row in decisions if row["lost"]]
+    if not lost:
+        return None
+    ways = grouped(lost, lambda row: row["lost"])
+    reasons = [str(row["reason"] or row["justification"]).removeprefix(NO_ANSWER) for row in lost]
+    often = max(grouped(reasons, unnumbered).values(), key=len)
+    which = "because" if len(often) == len(lost) else f"most often ({len(often)} times) because"
+    return (
+        f"{len(lost)} of {counted(len(decisions), 'answer')} "
+        f"({', '.join(f'{len(rows)} {way}' for way, rows in ways.items())}), {which}: {often[0]}"
+    )
+
+
+def answer_form(
+    decisions: Iterable[Mapping[str, Any]], rules: Iterable[Mapping[str, Any]]
+) -> str | None:
+    """Return the form of an answer that a model's server was asked for and did not give.
+
+    `decisions` and `rules` are rows of decision_outcomes and rule_heatmap; None: it gave each.
+    """
+    sides = {(row["epoch"], row["rule"]): row["side"] for row in rules}
+    for row in decisions:
+        for rule in row["cites"] if row["lost"] == "unusable" else ():
+            side = sides.get((row["epoch"], rule))
+            if able := DIRECTIONS.get(rule, {}).get(side or ""):
+                params = {
+                    name: json_type(PARAMETER_TYPES[name])[0] for name in REMEDIES[able[0]].needs
+                }
+                decision = {
+                    "justification": "string",
+                    "cites": [rule],
+                    "direction": able[0],
+                    "params": params,
+                }
+                return json.dumps({"decisions": [decision]})
+    return None
+
+
 def violation_told(found: Mapping[str, Any]) -> str:
     """Return a violation in one line, which says its rule and its epoch once."""
-    rule, epoch, detail = found["rule"], found["epoch"], str(found["detail"])
+    rule, epoch = found["rule"], found["epoch"]
+    detail = "without words in the audit" if found["detail"] is None else str(found["detail"])
     about = str(found["kind"])
     if rule and not re.search(rf"\b{re.escape(rule)}\b", detail):
         about += f" {rule}"

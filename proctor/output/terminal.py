@@ -168,6 +168,11 @@ def warn(text: object) -> None:
     error_console.print(words(text))
 
 
+def tell_part(kind: str, number: int, total: int, what: object) -> None:
+    """Print on standard error how far work of several parts has come, also without a terminal."""
+    warn(f"{kind} {number} of {total}: {what}")
+
+
 def outline(value: Any, *, indent: int = 0) -> list[str]:
     """Return a value's lines, as in YAML: texts of several lines as they read, the rest as JSON.
 

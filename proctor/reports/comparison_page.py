@@ -45,9 +45,10 @@ class _Shown:
 
     @classmethod
     def of(cls, data: Data) -> Self:
-        """Return it for a comparison: the metric is the one that its runs say."""
+        """Return it for a comparison: the metric is the one that it began with, or its runs say."""
         policies, conditions = _policies(data), _conditions(data)
-        told = next((row for row in data["cells"] if row["metric"] is not None), None)
+        rows = (*data["comparison"], *data["cells"])
+        told = next((row for row in rows if row["metric"] is not None), None)
         metric = ACCURACY if told is None else Metric(str(told["metric"]), str(told["better"]))
         return cls(*rows_of(policies, conditions), metric)
 

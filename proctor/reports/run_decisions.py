@@ -5,16 +5,21 @@ Trust: what is shown is hostile; the template escapes each value.
 I/O: none.
 """
 
-import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from aggregates.rulebook import RULE_TITLES, RULEBOOK
-from ledger.wording import counted
-from proctor.output.columns import field, figures
-from proctor.output.firings import fired_on, named, remedies
-from proctor.pages.charts.drawing import listed
+from ledger.wording import counted, listed
+from proctor.output.columns import field, figures, grouped
+from proctor.output.firings import (
+    answer_form,
+    fired_on,
+    named,
+    remedies,
+    unnumbered,
+)
 from proctor.pages.rendering import number, object_of, spoken
 from proctor.reports.tables import CAUSES, Row, table, violations_found
 from proctor.runs.tried import told_trials, trials_of
@@ -89,14 +94,19 @@ _WAITING = [
 
 def waiting_told(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table of the decisions that were deferred: those that differ by numbers, as one."""
-    found: dict[tuple[Any, ...], list[Row]] = {}
-    for row in data["decisions"]:
-        if row["outcome"] == "deferred":
-            why = re.sub(r"[-+]?\d[\d.,e+-]*", "0", str(row["justification"]))
-            alike = row["source"], tuple(row["cites"] or ()), row["deferred_to"], why
-            found.setdefault(alike, []).append(row)
+    found = grouped(
+        (row for row in data["decisions"] if row["outcome"] == "deferred"),
+        lambda row: (
+            row["source"],
+            tuple(row["cites"] or ()),
+            row["deferred_to"],
+            unnumbered(row["justification"]),
+        ),
+    )
     many = counted(sum(map(len, found.values())), "decision")
     caption = f"{many} put a problem off and changed nothing; of several, the words of the first"
+    if data.get("calls") and (form := answer_form(data["decisions"], data["rules"])):
+        caption += f". Form of an answer, with types in place of values: {form}"
     return table(caption, _WAITING, found.values())
 
 
@@ -182,7 +192,8 @@ def violations_told(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the violations by who caused them and by what would have avoided them."""
     asked = bool(data["calls"])
     sides, limits = fired_on(data["rules"]), _rules_of(data)
-    for (emitter, cause), counts in sorted(_by_cause(data["causes"]).items()):
+    causes = grouped(data["causes"], lambda row: (str(row["emitter"]), str(row["cause"])))
+    for (emitter, cause), counts in sorted(causes.items()):
         found = sum(row["violations"] for row in counts)
         about = {row["rule"] for row in counts}
         able = [
@@ -206,14 +217,6 @@ def violations_told(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _by_cause(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
-    """Return rows by who caused them and by what would have avoided them."""
-    found: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        found.setdefault((str(row["emitter"]), str(row["cause"])), []).append(row)
-    return found
-
-
 def lost_epochs(data: Mapping[str, Any]) -> set[int]:
     """Return the epochs in which a run lost points, as far as the audit recorded them."""
     return {row["epoch"] for row in data["violations"] if row["epoch"] is not None}
@@ -233,12 +236,10 @@ def _lost(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield violations of one kind, rule and author as one row."""
     sides, limits = fired_on(data["rules"]), _rules_of(data)
     made = {row["number"]: _plain(row["direction"]) for row in data.get("decisions", ())}
-    keys = "emitter", "cause", "kind", "rule"
-    listed_rows: dict[tuple[Any, ...], list[Row]] = {}
-    for row in data["violations"]:
-        listed_rows.setdefault(tuple(row[key] for key in keys), []).append(row)
+    kind = itemgetter("emitter", "cause", "kind", "rule")
+    alike = grouped(data["violations"], kind)
     for counts in data["causes"]:
-        own = listed_rows.get(tuple(counts[key] for key in keys), [])
+        own = alike.get(kind(counts), [])
         rule = counts["rule"]
         on = [each for each in sides if each[0] == rule]
         able = dict.fromkeys(_plain(one) for each in on for one in remedies(*each, limits))

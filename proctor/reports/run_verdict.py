@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ledger.wording import listed
 from proctor.output.firings import fired_on, meant, named, remedies
 from proctor.output.terminal import told_level, told_verdict
-from proctor.pages.charts.drawing import listed
 from proctor.pages.rendering import number, object_of, spoken
 from proctor.reports.run_decisions import allowed_range, measured, remedies_told
 from proctor.reports.tables import Row, violations_found

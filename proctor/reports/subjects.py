@@ -151,7 +151,11 @@ class Overview:
             last = sorted(runs, key=lambda each: str(each) not in self.aside)
             return Subject("run", str(find_run(last, name, runs)))
         found = find_named(
-            kinds, name, noun="run, campaign, comparison or line", see="`proctor log` lists them"
+            kinds,
+            name,
+            noun="run, campaign, comparison or line",
+            see="`proctor runs` and `proctor log` list them",
+            names=self.called.values(),
         )
         return Subject(kinds[found], found)
 

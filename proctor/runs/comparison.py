@@ -50,7 +50,7 @@ class Plan:
     seeds: tuple[int, ...]
     name: str = ""
     task: TaskText | None = None  # whose model and data all conditions have; None: built-in
-    metric: Metric = ACCURACY  # that the table is by: no part of what is recorded
+    metric: Metric = ACCURACY  # that the table is by; no part of the id
 
     @property
     def id(self) -> UUID:
@@ -70,7 +70,10 @@ class Plan:
         """Return the comparison as far as it has come; begin it if it is new."""
         if (found := log.find(self.id, Comparison)) is not None:
             return found
-        begun = Comparison.start(**self._told)
+        asked = self.metric if self.metric != own_metric(self.task) else None
+        begun = Comparison.start(
+            **self._told, metric=asked and asked.name, better=asked and asked.better
+        )
         log.save(begun)
         return begun
 
@@ -91,9 +94,14 @@ def of_task(text: TaskText, given: Mapping[str, Any]) -> Make:
     return lambda table: configure(text, {**given, **table})
 
 
+def own_metric(text: TaskText | None) -> Metric:
+    """Return the metric that the runs of a task, or of the built-in network, are compared by."""
+    return ACCURACY if text is None else Metric(text.metric, text.better)
+
+
 def read_metric(asked: str | None, text: TaskText | None) -> Metric:
     """Return the metric NAME or NAME:higher; by default the one that a task is compared by."""
-    own = ACCURACY if text is None else Metric(text.metric, text.better)
+    own = own_metric(text)
     if asked is None:
         return own
     name, _, better = asked.partition(":")

@@ -64,6 +64,11 @@ def read_value(text: str) -> Any:
     except (ValueError, RecursionError):  # no TOML, a number of thousands of digits, or too deep
         return text
     value = found.get("value")
-    if set(found) != {"value"} or (isinstance(value, float) and not math.isfinite(value)):
-        return text  # `nan` is somebody's name, and no setting is a number that is not finite
-    return value
+    return value if set(found) == {"value"} and _finite(value) else text
+
+
+def _finite(value: Any) -> bool:
+    """Return whether all numbers are finite: `nan` is somebody's name, and no setting is such."""
+    if isinstance(value, list | dict):
+        return all(map(_finite, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, float) or math.isfinite(value)

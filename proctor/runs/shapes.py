@@ -158,10 +158,11 @@ class Verdict(Answer):
 
 
 class Verdicts(Answer):
-    """The verdicts on several runs; exit code 1 if a gate failed."""
+    """The verdicts on several runs; exit code 1 if a gate failed, or a run cannot be judged."""
 
     judged: int  # by this command; the others had a verdict
     verdicts: list[Verdict]
+    changed: dict[str, str]  # runs that cannot be judged, since their files changed; and how
 
 
 class Demo(Answer):

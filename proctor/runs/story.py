@@ -6,6 +6,7 @@ Trust: what is told comes from a ledger that was just verified.
 
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -18,11 +19,18 @@ from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.witnessing.quorum import Quorum
-from ledger.wording import counted
+from ledger.wording import counted, listed
 from proctor.errors import ProctorError
-from proctor.home import Home, find_named_run, find_run
-from proctor.output.columns import Shows
-from proctor.output.firings import fired_on, named, side_told, violation_told
+from proctor.home import Home, find_run
+from proctor.output.columns import Shows, grouped
+from proctor.output.firings import (
+    answer_form,
+    fired_on,
+    named,
+    side_told,
+    told_lost,
+    violation_told,
+)
 from proctor.output.terminal import (
     console,
     print_rows,
@@ -238,7 +246,7 @@ def looked_up(
     """Return the same, having asked tables where the entries are."""
     runs = named_runs(ledger, index, name)
     if not runs and name != "latest":
-        find_named_run(runs, name)
+        return looked_for(ledger, name)  # which says what there is
     run = find_run(runs[::-1], name, dict.fromkeys(runs, name))
     streams = [str(run), str(Transcript.id_of(run))]
     found = index.query(_ABOUT, [streams, sorted(AUTHORITY_EVENTS), str(run)]).rows
@@ -299,6 +307,7 @@ def tell_story(story: dict[str, Any]) -> None:
     print_waived(story["waived"])
     if story["decisions"]:
         print_rows(_DECISIONS, story["decisions"], title="\ndecisions")
+    print_lost(story)
     losses = {row["epoch"]: row["val_loss"] for row in story["epochs"]}
     for each in story["decisions"]:
         if tried := told_trials(each, losses):
@@ -319,6 +328,17 @@ def tell_story(story: dict[str, Any]) -> None:
     for sentence in told_fixed(story["fixed"] or ()):
         print_words(sentence)
     _print_verdict(story)
+
+
+def print_lost(story: Mapping[str, Any]) -> None:
+    """Print how many answers came to nothing and why, and the form that a model's have to have."""
+    if lost := told_lost(story["decisions"]):
+        from proctor.runs.policies import MIXED, OPENAI  # noqa: PLC0415 - few answers are lost
+
+        console.print(f"[yellow]not carried out[/]: {words(lost)}")
+        form = answer_form(story["decisions"], story["rules"])
+        if form and story["summary"]["policy_name"] in (OPENAI, MIXED):
+            console.print(f"form of an answer, with types in place of values: {words(form)}")
 
 
 def _plot(epochs: list[dict[str, Any]], what: str) -> None:
@@ -473,18 +493,19 @@ def print_waived(reasons: Mapping[str, str]) -> None:
 
 
 def print_violations(violations: Iterable[Mapping[str, Any]]) -> None:
-    """Print one line for each violation, and what their rules are called."""
-    rules, unsaid = set(), 0
-    for found in violations:
-        if found["detail"] is None:
-            unsaid += found.get("times", 1)
-        else:
-            console.print(f"violation: {words(violation_told(found))}")
-        rules.add(found["rule"])
-    if unsaid:
-        console.print(
-            f"and {counted(unsaid, 'more violation')}, which the audit records without words: "
-            "`proctor show --json` lists them"
-        )
+    """Print a line for the violations of one author, kind and rule, and what rules are called."""
+    rules = set()
+    for alike in grouped(violations, itemgetter("emitter", "kind", "rule")).values():
+        first, *more = sorted(alike, key=lambda each: each["detail"] is None)
+        told = violation_told(first)
+        number = sum(each.get("times", 1) for each in alike) - 1
+        epochs = [each["epoch"] for each in more if each["epoch"] is not None]
+        if number:
+            told += f"; and {number} more of this kind"
+        if epochs:
+            others = " and others" if len(epochs) < number else ""
+            told += f" in {'epoch' if len(epochs) == 1 else 'epochs'} {listed(epochs)}{others}"
+        console.print(f"violation: {words(told)}")
+        rules.add(first["rule"])
     if known := [named(rule) for rule in PRECEDENCE if rule in rules]:
         console.print(f"rules: {', '.join(known)}")

@@ -1,6 +1,7 @@
 """The console blocks of README, tutorial and guides are run, and print what they say they print."""
 
 import doctest
+import json
 import os
 import re
 import sys
@@ -10,7 +11,7 @@ from random import Random
 
 import pytest
 from advised_model import obeys
-from chat_server import ChatServer, act_on_first, decide
+from chat_server import ChatServer, Reply, act_on_first, completion, decide
 from console_pages import EXAMPLES, PAGES, SLOW, console_lines, copy_example, run_line
 from environments import make_environment
 from frontdoor import call
@@ -76,6 +77,36 @@ def test_console_blocks_print_what_they_show(page: str, tmp_path: Path) -> None:
             server = servers.enter_context(running_server())
             environment |= {"PERSISTENCE_MODULE": "ledger.postgres", **server.env()}
         check_blocks(page, text, environment, tmp_path)
+
+
+def with_params(answer: str, **params: object) -> str:
+    """Return an answer with other parameters in place of its own."""
+    said = json.loads(answer)
+    said["decisions"][0]["params"] = params
+    return json.dumps(said)
+
+
+def test_answer_of_the_guide_is_carried_out_and_a_wrong_one_is_told_with_the_form(
+    tmp_path: Path,
+) -> None:
+    page = "docs/how-to/ask-a-model.md"
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (answer,) = re.findall(r"```json\n(.+?)\n```", text)
+    copy_example(page, tmp_path)
+    command = ["run", "--config", "run.toml", "numerics=portable", "epochs=2", "--policy", "openai"]
+    command += ["--set", "model=fixed", "--set", "rung=json_object"]
+    wrong = with_params(answer, rate=0.5)
+    for content, lost in ((answer, False), (wrong, True)):
+        with ChatServer(lambda *_, said=content: Reply(completion(said))) as server:
+            where = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "none"}
+            done = call(command, home=tmp_path / "home", cwd=tmp_path, variables=where)
+        shown = call(["show"], home=tmp_path / "home", cwd=tmp_path)
+        for out in (done.stdout, shown.stdout):
+            told = " ".join(out.split())
+            assert ("not carried out: 2 of 2 answers (2 unusable), because: " in told) == lost, out
+            assert ("decrease_lr needs ['lr']" in told) == lost
+            assert ('"direction": "decrease_lr", "params": {"lr": "number"}' in told) == lost
+        assert ("decrease_lr applied" in " ".join(done.stderr.split())) != lost
 
 
 def check_blocks(page: str, text: str, environment: dict[str, str], tmp_path: Path) -> None:

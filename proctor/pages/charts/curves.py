@@ -12,6 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from ledger.wording import listed
 from proctor.pages.charts.drawing import (
     BLUE,
     COLOURS,
@@ -28,7 +29,6 @@ from proctor.pages.charts.drawing import (
     Scale,
     course,
     known,
-    listed,
     shade,
     without_wild,
 )

@@ -301,23 +301,6 @@ def fitted(words: Any, room: float, *, end: bool = False) -> str:
     return f"…{text[1 - most :]}" if end else f"{text[: most - 1]}…"
 
 
-def listed(numbers: Sequence[int]) -> str:
-    """Return numbers for a sentence: three and more that follow each other as a range."""
-    parts: list[list[int]] = []
-    for each in sorted(set(numbers)):
-        if parts and each == parts[-1][-1] + 1:
-            parts[-1].append(each)
-        else:
-            parts.append([each])
-    told = [
-        text
-        for part in parts
-        for text in ([f"{part[0]} to {part[-1]}"] if len(part) > 2 else map(str, part))
-    ]
-    shown = ", ".join(told[:12])
-    return shown if len(told) <= 12 else f"{shown} and {len(told) - 12} more"
-
-
 def without_wild(values: Iterable[float]) -> tuple[float, float] | None:
     """Return the ends of values without a few that lie far from all others; None: none do.
 

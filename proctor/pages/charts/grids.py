@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aggregates.rulebook import PRECEDENCE
+from ledger.wording import listed
 from proctor.output.firings import fired_on, named
 from proctor.pages.charts.drawing import (
     BLUE,
@@ -27,7 +28,6 @@ from proctor.pages.charts.drawing import (
     Key,
     fitted,
     known,
-    listed,
     shade,
     without_wild,
 )

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import subprocess
 import sys
 import time
@@ -156,22 +157,25 @@ def test_rows_of_a_sweep_respect_the_direction_of_the_metric() -> None:
 def test_settings_are_swept_by_the_metric_of_a_task(tmp_path: Path) -> None:
     command = ["compare", "--task", str(TASKS / "regression.py"), "rows=200", "epochs=2"]
     command += ["--sweep", "lr=0.05,0.001", "--seeds", "2", "--json"]
-    found = answer(call(command, home=tmp_path, code=POOLED))
+    by_mse = call([*command, "--metric", "mse:lower"], home=tmp_path, code=POOLED)
+    done = call(command, home=tmp_path, code=POOLED)
+    assert done.stderr == "reports and pages show mse, by which this comparison began\n"
+    found = answer(done)
     assert (found["metric"], found["better"], found["by"]) == ("mae", "lower", "condition")
     fast, slow = found["standings"]  # as they were given
     assert (fast["condition"], slow["condition"]) == ("lr=0.05", "lr=0.001")
     assert slow["gain"] == pytest.approx(slow["mean"] - fast["mean"])
     assert slow["gain"] > 0
     assert (slow["wins"], slow["failed"], slow["accuracy"]) == (0, 0, None)
-    again = answer(call([*command, "--metric", "mse:lower"], home=tmp_path, code=POOLED))
-    assert again["cells"] == found["cells"]
+    again = answer(by_mse)
+    assert (again["metric"], again["cells"]) == ("mse", found["cells"])
     assert again["standings"][0]["mean"] < again["standings"][1]["mean"]
     wrong = call([*command, "--metric", "r2:higher"], home=tmp_path, code=POOLED)
     assert (wrong.returncode, "it returns mae, mse" in wrong.stdout) == (2, True)
     page = tmp_path / "page.html"
     done = call_here(["report", found["comparison"], "--out", page], home=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "difference from “lr=0.05”" in page.read_text("utf-8")
+    assert "Test mse: difference from “lr=0.05”" in page.read_text("utf-8")  # as it began
 
 
 @pytest.mark.slow
@@ -274,6 +278,11 @@ def test_policy_that_kills_its_process_fails_alone(tmp_path: Path) -> None:
     )
     first, second = answer(done)["standings"]
     assert (first["failed"], second["failed"]) == (0, 1)
+    told = done.stderr.splitlines()
+    assert {line.partition(":")[0] for line in told} == {"run 1 of 2", "run 2 of 2"}
+    assert [line for line in told if "failed" in line] == [
+        line for line in told if line.endswith("seed 0 failed: the process that trained it died")
+    ]
     assert second["accuracy"] == 0.0
     (problem,) = {row["problem"] for row in answer(done)["cells"]} - {None}
     assert problem == "the process that trained it died"
@@ -339,6 +348,9 @@ def test_answers_of_a_policy_that_come_to_nothing_are_shown_beside_those_that_do
     told = " ".join(done.stdout.split())
     lost = halves["unusable"]
     assert f"halves:Halves 1 0 0 of {lost} " in told
+    assert re.findall(r"run (\d) of 2: policy .+, condition default, seed 0\n", done.stderr) == [
+        *"12"
+    ]
     assert f"playbook 1 0 {playbook['applied']} of {playbook['applied']} " in told
     assert f"not carried out: {lost} answers of halves:Halves, refused or unusable" in told
     assert f"proctor replay {run}" in told

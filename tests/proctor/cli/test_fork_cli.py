@@ -86,12 +86,15 @@ def test_all_that_a_credit_rests_on_is_judged_by_one_command_that_continues(
     lost.write_bytes(b"")
     named = ["judge", "--all", credit["credit"][:9], "--no-execute"]
     failing = answer(*named, home=copy, found=True)  # as all others are judged all the same
-    assert (failing["judged"], len(failing["verdicts"])) == (4, 5)
-    assert answer(*named, home=copy, found=True)["judged"] == 0
+    assert (failing["judged"], len(failing["verdicts"]), [*failing["changed"]]) == (3, 4, [other])
+    again = call_here(named, home=copy)  # what was given other files has no verdict
+    assert (again.returncode, again.stderr) == (1, f"run 1 of 1: {other}\n")
+    assert f"run {other} cannot be judged (files changed): weights.safetensors" in again.stdout
+    assert "1 run cannot be judged: put the files back" in again.stdout
+    assert "a gate failed" not in again.stdout
     lost.write_bytes(weights)
-    answer("judge", other, "--no-execute", home=copy)
     told = answer(*named, home=copy)
-    assert told["judged"] == 0
+    assert (told["judged"], told["changed"]) == (1, {})
     assert {each["run_id"] for each in told["verdicts"]} == rests_on
     assert not any(each["hard_fail"] for each in told["verdicts"])
     everything = answer("judge", "--all", "--no-execute", home=copy)

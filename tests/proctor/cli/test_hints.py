@@ -27,6 +27,26 @@ def test_setting_that_is_given_as_an_option_is_told_how_to_be_written(
     assert "write epochs=3" in json.loads(as_json.stdout)["message"]
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e400", "-1e400", "", "[nan]"])
+def test_number_that_is_none_is_one_error_that_names_it(value: str, tmp_path: Path) -> None:
+    asked = ["--policy", "openai", "--set", "model=nan", "--set"]  # which is a name
+    for arguments, named in (
+        (["run", f"lr={value}"], "lr"),
+        (["run", f"epochs={value}"], "epochs"),
+        (["run", *asked, f"temperature={value}"], "temperature"),
+        (["run", "--attempts", "2", *asked, f"price_in={value}"], "price_in"),
+        (["compare", "--sweep", f"lr=0.1,{value}"], "lr"),
+        (["compare", f"seed={value}"], "seed"),
+        (["run", "--provoke-seed", value], "--provoke-seed"),
+        (["runs", "--last", value], "--last"),
+    ):
+        done = call_here(arguments, home=tmp_path)
+        told = " ".join(done.stderr.split())
+        assert (done.returncode, done.stdout, named in told) == (2, "", True), (arguments, told)
+        assert told.lower().count("error: ") == 1, told
+    assert not (tmp_path / "ledger").exists()
+
+
 def test_sql_in_several_words_is_told_to_be_put_into_quotes(tmp_path: Path) -> None:
     done = call_here(["sql", "SELECT", "1"], home=tmp_path)
     assert done.returncode == 2

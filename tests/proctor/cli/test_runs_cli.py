@@ -40,6 +40,26 @@ def test_runs_are_listed_newest_first_and_filtered(home: Path) -> None:
     assert len(told) == 4
 
 
+def test_runs_of_one_name_are_told_apart_by_the_settings_that_differ(tmp_path: Path) -> None:
+    with LedgerApplication.open(tmp_path / "ledger", REGISTRY) as log:
+        runs = [synthetic_run(log, epochs=1, seed=seed) for seed in (0, 1, 1)]
+    done = call_here(["runs", "--last", "2"], home=tmp_path)
+    assert "settings" not in done.stdout  # they are the same
+    done = call_here(["runs"], home=tmp_path)
+    told = {line.split()[0]: line.split()[-1] for line in done.stdout.splitlines()}
+    assert told == {"run": "settings"} | {
+        str(run.id)[:8]: f"seed={seed}" for run, seed in zip(runs, (0, 1, 1), strict=True)
+    }
+    [row] = json.loads(call_here(["runs", "--json", "--last", "1"], home=tmp_path).stdout)
+    assert (row["settings"]["seed"], row["settings"]["dataset"]) == (1, "shapes")
+
+
+def test_state_that_no_run_can_have_is_one_error(home: Path) -> None:
+    done = call_here(["runs", "--state", "done"], home=home)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--state must be one of running, completed, crashed, " in " ".join(done.stderr.split())
+
+
 def test_run_without_policy_and_name_is_listed_and_matches_no_filter(home: Path) -> None:
     with LedgerApplication.open(home / "ledger", REGISTRY) as log:
         rules, spec = CALIBRATED.to_dict(), SPEC.to_dict()
@@ -63,13 +83,26 @@ def test_run_is_found_by_its_tag_and_keeps_what_was_said_before(home: Path) -> N
     ("arguments", "said"),
     [
         (["latest"], "give --tag TAG, --remove TAG or --notes TEXT"),
-        (["nobody", "--tag", "x"], "no run begins with 'nobody'; `proctor runs` lists them"),
+        (["nobody", "--tag", "x"], "no run has the id or name 'nobody'; `proctor runs` lists"),
+        (["shape", "--tag", "x"], "no run has the id or name 'shape'; did you mean shapes? "),
         (["latest", "--tag", "x" * 101], "at most 100 words of 1 to 100 characters"),
     ],
 )
 def test_what_cannot_be_said_is_one_error(home: Path, arguments: list[str], said: str) -> None:
     done = call_here(["annotate", *arguments], home=home)
     assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize("command", ["show", "report", "replay", "judge"])
+def test_mistyped_name_of_a_run_is_told_the_closest(home: Path, command: str) -> None:
+    state = home / "state"
+    for _ in range(2):  # also where the tables are remembered
+        out: list[str | Path] = ["--out", home / "page.html"] if command == "report" else []
+        done = call_here([command, "shapse", *out], home=home, state=state)
+        told = " ".join(done.stderr.split())
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "has the id or name 'shapse'; did you mean shapes? `proctor runs`" in told, told
+        call_here(["show"], home=home, state=state)
 
 
 def test_run_is_named_by_what_it_is_called(home: Path) -> None:

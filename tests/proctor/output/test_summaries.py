@@ -48,8 +48,8 @@ def test_nouns_are_plural_unless_there_is_one() -> None:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("c", "no run begins with 'c'; `proctor runs` lists them"),
-        ("", "no run begins with ''"),
+        ("c", "no run has the id or name 'c'; `proctor runs` lists them"),
+        ("", "no run has the id or name ''"),
         ("A", "2 runs begin with 'A': give more of it; `proctor runs` lists them"),
     ],
 )

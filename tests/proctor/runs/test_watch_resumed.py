@@ -202,7 +202,7 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = [
     ("resume= takes what run.state_dict", lambda _: {"resume": {"weights": 1}}),
     ("from_zero", lambda s: {"resume": {**s, "from_zero": 3}}),
     (">= 1", lambda s: {"resume": {**s, "steps": -5}}),
-    ("no run begins with 'other'", lambda _: {"resume": "other"}),
+    ("no run has the id or name 'other'", lambda _: {"resume": "other"}),
 ]
 
 
