@@ -263,7 +263,18 @@ def test_checkpoint_of_a_resumed_loop_is_handed_over(tmp_path: Path) -> None:
     done = call_here(["export", "model", "latest", "--out", str(out)], home=home)
     assert done.returncode == 0, done.stderr
     assert (out / "model" / "kept.pt").read_bytes() == kept.read_bytes()
-    assert call_here(["verify", str(out)], home=tmp_path / "elsewhere").returncode == 0
+    verified = call_here(["verify", str(out)], home=tmp_path / "elsewhere")
+    assert verified.returncode == 0
+    reported = "reported by the training loop, not measured: epoch 4 (kept.pt)"
+    card = (out / "model" / "README.md").read_text()
+    assert f"| {reported} | train loss 1." in card
+    assert f"| goes on from | run {saved['run']}, after epoch 1 |" in card
+    assert "| sizes.train | not given to watch() |" in card
+    assert f"{reported}: train loss 1." in verified.stdout
+    for told in (done.stdout, verified.stdout, card.replace("\\", "")):
+        assert "the evidence level is measured, so WARNED is the best verdict" in told
+        assert "7 steps not_possible: deliverables, load_model" in told
+        assert "step deliverables: " not in told
     (out / "model" / "kept.pt").write_bytes(b"another")
     done = call_here(["verify", str(out)], home=tmp_path / "elsewhere")
     assert (done.returncode, "kept.pt" in done.stdout + done.stderr) == (1, True)
