@@ -422,7 +422,7 @@ class WatchedRun:
         """Return what is advised, or what was decided and done, one line each."""
         run = self._session.run
         if isinstance(self._decider, Adviser):
-            return self._decider.advise(run, self._state)
+            return self._decider.advise(run, self._state, rate=self._step_rates.own)
         if (step := run.step()) is not None:
             tried, loss = self.lr, run.history[-1].val_loss
             self._state.go_on(step, epoch=run.epoch, best=run.best_trial() == run.epoch)
