@@ -45,9 +45,7 @@ _log = logging.get_logger("transformers.proctor")
 _SAVED = "saved_run"  # name of what a checkpoint holds of the run
 
 
-class ProctorCallback(  # type: ignore[misc, unused-ignore]  # not always installed
-    TrainerCallback, ExportableState
-):
+class ProctorCallback(TrainerCallback, ExportableState):  # type: ignore[misc, unused-ignore]  # not always installed
     """Records the training as a watched run, and carries the decisions on it out.
 
     An epoch of the run ends with each evaluation. The batch size stays as it is: the Trainer has
@@ -92,10 +90,12 @@ class ProctorCallback(  # type: ignore[misc, unused-ignore]  # not always instal
 
     def state(self) -> dict[str, Any]:
         """Return what the Trainer's checkpoints hold of the callback and its run, as JSON."""
-        plain = str | int | float | list | tuple | dict
-        args = {name: each for name, each in self._options.items() if isinstance(each, plain)}
-        args["metric_for_loss"] = self.metric_for_loss
-        args["metric_for_accuracy"] = self.metric_for_accuracy
+        plain = (str, int, float, list, tuple, dict)  # a policy that is an object has no JSON
+        args = {
+            **{name: each for name, each in self._options.items() if isinstance(each, plain)},
+            "metric_for_loss": self.metric_for_loss,
+            "metric_for_accuracy": self.metric_for_accuracy,
+        }
         run = {} if self.run is None else self.run.state_dict()
         return {"args": args, "attributes": {_SAVED: run}}
 

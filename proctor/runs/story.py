@@ -22,7 +22,7 @@ from ledger.wording import counted
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named_run, find_run
 from proctor.output.columns import Shows
-from proctor.output.firings import fired_on, named, side_told, violation_told
+from proctor.output.firings import fired_on, named, side_told, told_watched, violation_told
 from proctor.output.terminal import (
     console,
     print_rows,
@@ -258,8 +258,8 @@ def tell_story(story: dict[str, Any]) -> None:
         f"policy {words(summary['policy_name'])}, rules {summary['profile']}, "
         f"{summary['state']} after {epochs}"
     )
-    if level := told_level(summary["level"]):
-        console.print(level)
+    if watched := told_watched(summary, story["rules"]):
+        console.print(watched)
     for fault in story["provocations"]:
         console.print(
             f"provoked: {fault['name']}, seed {fault['seed']}: "

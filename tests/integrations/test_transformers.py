@@ -297,6 +297,7 @@ def test_process_that_fails_closes_the_run(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(RuntimeError, match="no more") as error:
         train(Failing(), callback, tmp_path)
     monkeypatch.setattr("sys.last_value", error.value, raising=False)
+    assert callback.run is not None
     callback.run._leave()  # as the interpreter does at its end
     assert len(run_ids(tmp_path, end_reason="failed")) == 1
 

@@ -230,8 +230,12 @@ def test_advice_is_said_and_not_recorded_as_a_decision(
     sql = "SELECT policy_name, decisions FROM run_summary"
     (row,) = answer(call_here(["sql", sql, "--json"], home=tmp_path))
     assert row == {"policy_name": "none", "decisions": 0}
-    told = call_here(["show", run], home=tmp_path).stdout
-    assert "policy none" in " ".join(told.split())
+    told = " ".join(call_here(["show", run], home=tmp_path).stdout.split())
+    assert "policy none" in told
+    report = tmp_path / "report.html"
+    call_here(["report", run, "--out", str(report)], home=tmp_path)
+    for page in (told, " ".join(report.read_text().split())):
+        assert "; watched: nobody decides; 1 rule asked for a decision: R7" in page
 
 
 @pytest.mark.parametrize(

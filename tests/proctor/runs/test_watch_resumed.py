@@ -198,6 +198,10 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = [
         "has recorded the epochs 0 to 1: it cannot go on after epoch 9",
         lambda s: {"resume": {**s, "epoch": 9}},
     ),
+    (
+        r"was watched with epochs=5, and watch\(\) has epochs=20 now.* without resume=",
+        lambda _: {"epochs": 20},
+    ),
     ("resume= takes what run.state_dict", lambda s: {"resume": {**s, "epoch": "1"}}),
     ("resume= takes what run.state_dict", lambda _: {"resume": {"weights": 1}}),
     ("from_zero", lambda s: {"resume": {**s, "from_zero": 3}}),
