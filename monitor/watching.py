@@ -448,7 +448,7 @@ class WatchedRun:
         ]
 
     def hold(self, held: ExitStack) -> "WatchedRun":
-        """Keep open what watch() has opened until the run ends, at the latest with the process."""
+        """Keep open what watch() has opened, which calls it, until the run or the process ends."""
         self._held, self._process = held, os.getpid()
         self._failed_before = getattr(sys, "last_value", None)
         atexit.register(self._leave)
