@@ -18,6 +18,7 @@ from aggregates.decisions import (
     unanswered,
 )
 from aggregates.errors import DecisionError, RemedyRefused, SpecError
+from aggregates.playbook import DEFER, FACTORS, directions
 from aggregates.rulebook import PRECEDENCE
 from aggregates.run import Run, verify_source
 from aggregates.spec import WatchedModel, apply_edit
@@ -99,26 +100,58 @@ class Adviser:
         self._policy = policy
         self._able = able  # the model with the remedies that a named policy could choose from
         self._waived = waived
-        self._said: dict[str, str | None] = {}  # rules that fired in the epoch before, and how
+        self._said: dict[str, tuple[str | None, bool]] = {}  # in the epoch before: see advise()
+        self._rates: list[float] = []  # of the loop's own schedule, at the end of each epoch
 
-    def advise(self, run: Run, state: Trained) -> list[str]:
-        """Return a line for each rule that has begun to fire, or fires on another side."""
-        fired = {
+    def advise(self, run: Run, state: Trained, *, rate: float) -> list[str]:
+        """Return a line for each rule that has begun to fire, or fires on another side.
+
+        `rate` is the learning rate to which the loop's own schedule has come. A schedule that moves
+        it as a remedy would is waited for, and advice follows if the rule fires on behind that.
+        """
+        self._rates.append(rate)
+        earlier = self._rates[-1 - run.rules.persistence :][0]
+        moved = _moved(earlier, rate)
+        sides = {
             rule: run.evaluations[run.epoch][rule].side
             for rule in run.fired()
             if rule not in self._waived
+        }
+        fired = {
+            rule: (side, moved in directions(rule, side, run.rules)) for rule, side in sides.items()
         }
         before, self._said = self._said, fired
         if not fired.items() - before.items():
             return []
         seen = observe(run, state, tuple(fired))
-        seen = replace(seen, spec=self._able, waived=self._waived)
+        first = seen.settings.lr
+        settings = replace(seen.settings, lr=rate or first)
+        seen = replace(seen, spec=self._able, waived=self._waived, settings=settings)
         said = [each.decision for each in ask(self._policy, seen)]
         return [
-            _advice(decision, run.epoch)
+            self._line(decision, run.epoch, moved, (first, earlier, rate))
             for decision in said
-            if any(fired[rule] != before.get(rule, "") for rule in decision.cites if rule in fired)
+            if any(fired[rule] != before.get(rule) for rule in decision.cites if rule in fired)
         ]
+
+    def _line(
+        self, decision: Decision, epoch: int, moved: str | None, rates: tuple[float, float, float]
+    ) -> str:
+        first, earlier, rate = rates
+        brought = f"the loop's own schedule has brought the learning rate from {{:g}} to {rate:g}"
+        if decision.direction == moved and "reinitialise" not in decision.params:
+            why = f"{brought.format(earlier)}; see whether that is enough"
+            return _advice(Decision.of(decision.cites, DEFER, {}, why), epoch)
+        behind = "" if "lr" not in decision.params or rate == first else brought.format(first)
+        return _advice(decision, epoch) + (behind and f" Before, {behind}.")
+
+
+def _moved(earlier: float, rate: float) -> str | None:
+    """Return the remedy that a change of the learning rate is as much as, None if it is none."""
+    least = FACTORS["R1"][0]
+    if rate >= earlier * least > 0:
+        return "increase_lr"
+    return "decrease_lr" if 0 < rate * least <= earlier else None
 
 
 def observe(run: Run, state: Trained, due: tuple[str, ...]) -> Observation:

@@ -6,13 +6,19 @@ I/O: torch.distributed's default group.
 """
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Timer
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
 
 from aggregates.sums import added
+
+PATIENCE = 60.0  # seconds for which a process waits for the others and says nothing
 
 
 @dataclass(frozen=True)
@@ -37,19 +43,38 @@ class Processes:
         """Whether this process records the run."""
         return self.rank == 0
 
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Say it once on standard error where the others do not come."""
+        told = (
+            f"proctor: process {self.rank} of {self.size} has waited {PATIENCE:g} seconds for the "
+            "others; each process has to call watch() and, in each epoch, run.validate(), also "
+            "where only the first one has a validation loss"
+        )
+        timer = Timer(PATIENCE, lambda: print(told, file=sys.stderr, flush=True))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
     def gather(self, vector: Tensor) -> list[Tensor]:
         """Return the vectors of all processes, of one type and any length, in main memory."""
         if self.size == 1:
             return [vector]
-        own = vector.to(self.device)
-        lengths = [torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(self.size)]
-        distributed.all_gather(lengths, torch.tensor([len(own)], device=self.device))
-        counts = [int(length) for length in lengths]
-        padded = own.new_zeros(max(counts))
-        padded[: len(own)] = own
-        found = [torch.empty_like(padded) for _ in counts]
-        distributed.all_gather(found, padded)
-        return [part[:count].cpu() for part, count in zip(found, counts, strict=True)]
+        with self._waiting():
+            own = vector.to(self.device)
+            lengths = [
+                torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(self.size)
+            ]
+            distributed.all_gather(lengths, torch.tensor([len(own)], device=self.device))
+            counts = [int(length) for length in lengths]
+            padded = own.new_zeros(max(counts))
+            padded[: len(own)] = own
+            found = [torch.empty_like(padded) for _ in counts]
+            distributed.all_gather(found, padded)
+            return [part[:count].cpu() for part, count in zip(found, counts, strict=True)]
 
     def gather_json(self, value: Any) -> list[Any]:
         """Return the values of all processes."""

@@ -27,6 +27,11 @@ class StepRates:
         self._asked = math.nan  # of the first group, in the latest overridden step
         self._least, self._most = math.inf, -math.inf
 
+    @property
+    def own(self) -> float:
+        """The rate that the loop's own schedule had in the latest step: of its first group."""
+        return float(next(filter(None, self._own), 0.0))
+
     def put(self, optimizer: torch.optim.Optimizer, factor: float) -> None:
         """Multiply the loop's rates; a factor of 1 touches nothing."""
         self._factor = factor

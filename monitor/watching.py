@@ -8,10 +8,13 @@ I/O: appends to the log that was passed in.  Units: epochs from 0, learning rate
 Not covered: activations of compiled models; optimizers whose step takes a closure.
 """
 
+import atexit
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -81,6 +84,7 @@ class WatchedRun:
         self._resumed = False  # whether what is put back has to be kept when the epoch begins
         self._losses: list[Tensor] = []  # of the epoch, where no model is watched
         self._began = 0.0
+        self._held = ExitStack()  # what is open until the run ends
         self._hooks: list[RemovableHandle] = []
         if optimizer is not None:
             self._hooks = [
@@ -422,7 +426,7 @@ class WatchedRun:
         """Return what is advised, or what was decided and done, one line each."""
         run = self._session.run
         if isinstance(self._decider, Adviser):
-            return self._decider.advise(run, self._state)
+            return self._decider.advise(run, self._state, rate=self._step_rates.own)
         if (step := run.step()) is not None:
             tried, loss = self.lr, run.history[-1].val_loss
             self._state.go_on(step, epoch=run.epoch, best=run.best_trial() == run.epoch)
@@ -443,8 +447,39 @@ class WatchedRun:
             ),
         ]
 
+    def hold(self, held: ExitStack) -> "WatchedRun":
+        """Keep open what watch() has opened, which calls it, until the run or the process ends."""
+        self._held, self._process = held, os.getpid()
+        self._failed_before = getattr(sys, "last_value", None)
+        atexit.register(self._leave)
+        return self
+
+    def __enter__(self) -> "WatchedRun":
+        return self
+
+    def __exit__(self, _kind: Any, error: BaseException | None, _trace: Any) -> None:
+        self.close(error)
+
+    def _leave(self) -> None:
+        """Close a run that the process has left open: broken off, by the error that ended it."""
+        if os.getpid() == self._process:
+            failed = getattr(sys, "last_value", None)
+            open_still = SystemExit("the process ended before run.close() was called")
+            self.close(open_still if failed is self._failed_before else failed)
+
     def close(self, error: BaseException | None = None) -> None:
-        """End the run, as failed or interrupted where `error` is the reason."""
+        """End the run, as failed or interrupted where `error` is the reason; twice is once."""
+        held, self._held = self._held, ExitStack()
+        atexit.unregister(self._leave)
+        try:
+            self._end(error)
+        finally:
+            if error is None:
+                held.close()
+            else:
+                held.__exit__(type(error), error, error.__traceback__)
+
+    def _end(self, error: BaseException | None) -> None:
         for hook in self._hooks:
             hook.remove()
         if self._watch is not None:

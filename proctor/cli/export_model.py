@@ -123,6 +123,8 @@ def model(
             f"{counted(len(opened.files), 'signed file')}, verdict {evidence.verdict}, evidence "
             f"level {words(evidence.level)}"
         )
+        for each in evidence.warnings if evidence.verdict == "WARNED" else ():
+            console.print(f"warned: {words(each)}")
 
     return Output(told, tell)
 

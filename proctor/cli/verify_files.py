@@ -30,6 +30,7 @@ from proctor.output.shape import Answer
 from proctor.output.terminal import (
     console,
     error_console,
+    on_one_line,
     print_rows,
     print_table,
     print_words,
@@ -104,6 +105,7 @@ class VerifiedModel(WithVerdicts):
     process_score: float | None
     test_accuracy: float | None
     reservations: list[str]
+    reported: dict[str, dict[str, float]]  # by a watched loop of its epochs, and not measured
     violations: int  # that the audit found
     violations_claimed: int  # by the folder's claim
     claim: Literal["exact", "cut_list"]  # cut_list: an earlier version counted the first ones only
@@ -243,7 +245,11 @@ def verify_handover(
             f"verdict [{color.get(told.verdict, 'red')}]{told.verdict}[/], evidence level "
             f"{words(told.evidence_level)}; {', '.join(figures)}"
         )
-        warned = told.reservations if told.verdict == "WARNED" else ()
+        for where, values in told.reported.items():
+            said = ", ".join(f"{name} {each:.4g}" for name, each in values.items())
+            line = f"reported by the training loop, not measured: {where}: {said or 'nothing'}"
+            print_words(on_one_line(line))
+        warned = evidence.warnings if told.verdict == "WARNED" else ()
         more = [f"warned: {words(each)}" for each in warned]
         if cut_list is not None:
             more.append(

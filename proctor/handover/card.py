@@ -34,9 +34,11 @@ def model_card(evidence: Evidence) -> str:
     data, spec = (
         {**found} if isinstance(found := start.get(name), dict) else {} for name in ("data", "spec")
     )
-    reservations = evidence.reservations if evidence.verdict == "WARNED" else []
+    reservations = evidence.warnings if evidence.verdict == "WARNED" else []
     if not data.get("classes"):  # a task and a watched loop name none, but may say how many
         data["classes"] = spec.get("classes")
+    if evidence.level != REPEATABLE and data.get("sizes") == {"train": 0}:
+        data["sizes"] = {"train": "not given to watch()"}
     return "\n".join(
         [
             "---",
@@ -150,6 +152,7 @@ def _training(evidence: Evidence, start: Mapping[str, Any]) -> list[tuple[object
         ("started", f"{ns_to_datetime(begun):%Y-%m-%d %H:%M:%S} UTC"),
         ("ended", f"{ns_to_datetime(ended):%Y-%m-%d %H:%M:%S} UTC"),
         ("ended as", says(evidence.ended).get("reason")),
+        *([] if (parent := evidence.parent) is None else [("goes on from", parent)]),
         ("decided by", policy.get("name") if isinstance(policy, dict) else None),
         ("rules", (start.get("rules") or {}).get("profile")),
         *(
@@ -174,6 +177,13 @@ def _scores(evidence: Evidence) -> list[tuple[object, object]]:
     done, epochs = evidence.retrained
     exercised = "" if scored.get("process_axis_exercised") else f" ({evidence.unexercised})"
     return [
+        *(
+            (
+                f"reported by the training loop, not measured: {where}",
+                {name: f"{value:.4g}" for name, value in values.items()},
+            )
+            for where, values in evidence.reported.items()
+        ),
         *_metric(evidence),
         ("test accuracy", _number(scored.get("test_accuracy"))),
         ("validation accuracy", _number(scored.get("validation_accuracy"))),

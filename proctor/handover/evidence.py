@@ -34,6 +34,7 @@ _OUTCOMES = {
     "run.restart_scheduled": "left to a following run",
 }
 NO_OUTCOME = "no action"
+_REPORTED = {"train": "train", "validation": "validation", "metrics": ""}  # parts, in words
 
 
 def events_of(ledger: VerifiedLedger, run: UUID) -> list[VerifiedEntry]:
@@ -232,6 +233,61 @@ class Evidence:
             said.append(f"violations: {self.violations}")
         said += [f"not checked: {each}" for each in unchecked(self.steps)]
         return [*said, *steps]
+
+    @property
+    def warnings(self) -> list[str]:
+        """The reservations for people: the steps of one status are one line."""
+        told = [each for each in self.reservations if not each.startswith("step ")]
+        if self.level != REPEATABLE:
+            told[0] = (
+                f"the evidence level is {self.level}, so WARNED is the best verdict: the judge "
+                "checks the record, the rules and the answers to them; the files and what the loop "
+                "reported cannot be checked, and nobody can train this run again"
+            )
+        short: dict[object, list[str]] = {}
+        for step in self.steps:
+            if step.get("status") != "passed":
+                short.setdefault(step.get("status"), []).append(str(step.get("name")))
+        for status, names in short.items():
+            many = len(names) > 1
+            which = f"{len(names)} steps {status}: " if many else "step "
+            told.append(which + ", ".join(names) + ("" if many else f": {status}"))
+        return told
+
+    @property
+    def reported(self) -> dict[str, dict[str, float]]:
+        """What a watched loop said of its last epoch, and of those after which files were saved.
+
+        It is by the epoch and the names of its files; at most five epochs.
+        """
+        saved: dict[object, list[str]] = {}
+        for body in map(says, self._of_run("run.file_saved")):
+            if self.files.get(str(body.get("name"))) == body.get("sha256"):
+                saved.setdefault(body.get("epoch"), []).append(str(body.get("name")))
+        epochs = [] if self.level == REPEATABLE else self._of_run("run.epoch_measured")
+        shown = [each for each in map(says, epochs[:-1]) if each.get("epoch") in saved]
+        told = {}
+        for body in [*shown, *map(says, epochs[-1:])][-5:]:
+            files = ", ".join(saved.get(body.get("epoch"), ()))
+            said = mapping(body.get("reported"))
+            told[f"epoch {body.get('epoch')}" + (f" ({files})" if files else "")] = {
+                f"{words} {name}".strip(): value
+                for part, words in _REPORTED.items()
+                for name, value in mapping(said.get(part)).items()
+                if isinstance(value, int | float)
+            }
+        return told
+
+    @property
+    def parent(self) -> str | None:
+        """The run that this one goes on from, in words."""
+        return next(
+            (
+                f"run {body.get('parent')}, after epoch {body.get('epoch')}"
+                for body in map(says, self._of_run("run.forked"))
+            ),
+            None,
+        )
 
     @property
     def violations(self) -> int:

@@ -4,11 +4,8 @@ The framework calls back between its steps, so that the run cannot be a `with` b
 I/O: appends to the home's ledger.
 """
 
-import atexit
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence, Sized
-from contextlib import ExitStack
 from typing import Any, TypedDict
 
 import torch
@@ -48,7 +45,6 @@ class FrameworkRun:
         self.run: WatchedRun | None = None
         self._options = options
         self._say = say
-        self._stack = ExitStack()
 
     def begin(self, model: nn.Module, optimizer: torch.optim.Optimizer, **found: Any) -> WatchedRun:
         """Start a run; one that is still open is closed as failed."""
@@ -59,8 +55,7 @@ class FrameworkRun:
             **found,
             **self._options,
         }
-        self.run = self._stack.enter_context(watch(model, optimizer, **options))
-        atexit.register(self._leave)
+        self.run = watch(model, optimizer, **options)
         return self.run
 
     def evaluated(
@@ -90,23 +85,9 @@ class FrameworkRun:
 
     def end(self, error: BaseException | None = None) -> None:
         """Close the run, as failed or interrupted where `error` is the reason."""
-        stack, self._stack, run, self.run = self._stack, ExitStack(), self.run, None
-        atexit.unregister(self._leave)
-        if run is None:
-            return
-        if error is None:
-            stack.close()
-            return
-        try:
-            stack.__exit__(type(error), error, error.__traceback__)
-        except BaseException as raised:
-            if raised is not error:
-                raise
-
-    def _leave(self) -> None:
-        """Close a run whose training has failed without telling its callbacks."""
-        failed = getattr(sys, "last_value", None)
-        self.end(failed or WatchError("the process ended before the training had"))
+        run, self.run = self.run, None
+        if run is not None:
+            run.close(error)
 
 
 def count_examples(loader: object) -> int | None:

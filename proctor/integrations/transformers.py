@@ -21,6 +21,7 @@ from torch.utils.hooks import RemovableHandle
 try:
     from accelerate.state import GradientState
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers.trainer_callback import ExportableState
     from transformers.utils import logging
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in {"accelerate", "transformers"}:
@@ -41,14 +42,16 @@ from proctor.integrations.framework_run import (
 )
 
 _log = logging.get_logger("transformers.proctor")
+_SAVED = "saved_run"  # name of what a checkpoint holds of the run
 
 
-class ProctorCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]  # not always installed
+class ProctorCallback(TrainerCallback, ExportableState):  # type: ignore[misc, unused-ignore]  # not always installed
     """Records the training as a watched run, and carries the decisions on it out.
 
     An epoch of the run ends with each evaluation. The batch size stays as it is: the Trainer has
     no way to change it. The Trainer does not tell callbacks that the training has failed: use
     `with ProctorCallback() as callback:` around it, or the run is closed when the process ends.
+    A training that goes on from the Trainer's own checkpoint goes on with its run.
 
     metric_for_loss: the evaluation's loss.
     metric_for_accuracy: the evaluation's accuracy, from 0 to 1, if there is one.
@@ -64,6 +67,7 @@ class ProctorCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]  # 
     ) -> None:
         self.metric_for_loss = metric_for_loss
         self.metric_for_accuracy = metric_for_accuracy
+        self._options = options
         self._framework = FrameworkRun(options, say=_log.warning)
         self._hooks: list[RemovableHandle] = []
         self._scaler: torch.amp.GradScaler | None = None
@@ -84,6 +88,17 @@ class ProctorCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]  # 
         """The run while the training lasts."""
         return self._framework.run
 
+    def state(self) -> dict[str, Any]:
+        """Return what the Trainer's checkpoints hold of the callback and its run, as JSON."""
+        plain = (str, int, float, list, tuple, dict)  # a policy that is an object has no JSON
+        args = {
+            **{name: each for name, each in self._options.items() if isinstance(each, plain)},
+            "metric_for_loss": self.metric_for_loss,
+            "metric_for_accuracy": self.metric_for_accuracy,
+        }
+        run = {} if self.run is None else self.run.state_dict()
+        return {"args": args, "attributes": {_SAVED: run}}
+
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
@@ -98,15 +113,19 @@ class ProctorCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]  # 
         if self._scaler is not None and getattr(optimizer, "_step_supports_amp_scaling", False):
             raise WatchError("a fused optimizer hides its unscaled gradients; choose another optim")
         self._own_max_grad_norm = args.max_grad_norm
-        self._framework.begin(
+        found = (state.stateful_callbacks or {}).get(type(self).__name__)
+        saved = found["attributes"].get(_SAVED) if isinstance(found, Mapping) else None
+        run = self._framework.begin(
             model,
             optimizer,
+            resume=saved or None,
             batch_size=state.train_batch_size or args.per_device_train_batch_size,
             accumulation=args.gradient_accumulation_steps,
             train_examples=count_examples(kwargs.get("train_dataloader")),
             clip_norm=args.max_grad_norm or None,
             seed=args.seed,
         )
+        args.max_grad_norm = run.clip_norm or 0.0  # as decisions before a checkpoint have left it
         self._hooks = [model.register_forward_hook(self._after_forward, with_kwargs=True)]
         for parameter in model.parameters():
             if parameter.requires_grad:

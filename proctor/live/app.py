@@ -28,7 +28,8 @@ from proctor.live.refusals import TABLE, failed, refused
 from proctor.live.shown import all_settings_of, charts_of, compared, settings_of
 from proctor.live.tables import Ask, Standing, Tables
 from proctor.output.columns import field, figure
-from proctor.output.terminal import told_level, visible
+from proctor.output.firings import told_watched
+from proctor.output.terminal import visible
 from proctor.pages.charts.curves import CURVES, spark
 from proctor.pages.charts.grids import rule_heatmap
 from proctor.pages.rendering import STATIC, render, spoken
@@ -204,7 +205,7 @@ class _Pages:
                 f"val_{started['metric']}"
             ),
             "gone": self._is_gone({"run_id": run, "state": state}),
-            "level_told": told_level(started["level"]),
+            "level_told": told_watched(started, found["rules"]),
             "settings": settings_of(started["config"]),
             "policy_settings": settings_of(started["policy"]),
             "violations_found": violations_found(found["found"]),

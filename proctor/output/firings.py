@@ -16,6 +16,7 @@ from aggregates.rulebook import PRECEDENCE, RULE_TITLES, RULEBOOK
 from aggregates.rules import DOCUMENT
 from ledger.wording import counted
 from proctor.output.columns import grouped
+from proctor.output.terminal import told_level
 
 
 def side_told(side: str) -> str:
@@ -113,6 +114,23 @@ def answer_form(
                 }
                 return json.dumps({"decisions": [decision]})
     return None
+
+
+def nobody_decides(run: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return what became of the rules of a loop that is only observed; None of any other run."""
+    if run["level"] == "repeatable" or run["policy_name"] != "none":
+        return None
+    fired = {row["rule"] for row in rows if row["fired"]}
+    asked = [rule for rule in PRECEDENCE if rule in fired]
+    return f"watched: nobody decides; {counted(len(asked), 'rule')} asked for a decision" + (
+        f": {', '.join(asked)}" if asked else ""
+    )
+
+
+def told_watched(run: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return what a watched run is evidence of, and who decides in it; None of any other run."""
+    told = (told_level(run["level"]), nobody_decides(run, rows))
+    return "; ".join(filter(None, told)) or None
 
 
 def violation_told(found: Mapping[str, Any]) -> str:

@@ -10,8 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ledger.wording import listed
-from proctor.output.firings import fired_on, meant, named, remedies
-from proctor.output.terminal import told_level, told_verdict
+from proctor.output.firings import (
+    fired_on,
+    meant,
+    named,
+    nobody_decides,
+    remedies,
+    told_watched,
+)
+from proctor.output.terminal import told_verdict
 from proctor.pages.rendering import number, object_of, spoken
 from proctor.reports.run_decisions import allowed_range, measured, remedies_told
 from proctor.reports.tables import Row, violations_found
@@ -64,7 +71,9 @@ def verdict_values(summary: Row, data: Mapping[str, Any]) -> dict[str, Any]:
         "this": next(row for row in data["family"] if row["run_id"] == data["run"][0]["run_id"]),
         "told_verdict": told_verdict(summary["verdict"], violations=bool(summary["violations"])),
         "verdict_means": _MEANS.get(summary["verdict"], "no audit counts for this run"),
-        "unexercised": unexercised_told(data["steps"]) if unexercised else "",
+        "unexercised": (nobody_decides(summary, data["rules"]) or unexercised_told(data["steps"]))
+        if unexercised
+        else "",
         "violations_found": violations_found(data["verdict"]),
         "best_told": _best(data, summary),
         "retrained_told": _retrained(summary)
@@ -76,7 +85,7 @@ def verdict_values(summary: Row, data: Mapping[str, Any]) -> dict[str, Any]:
         },
         "found_by_rules": list(_found(summary, data)),
         "firings_told": _firings(summary, data),
-        "level_told": told_level(summary["level"]),
+        "level_told": told_watched(summary, data["rules"]),
     }
 
 

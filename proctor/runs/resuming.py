@@ -93,6 +93,14 @@ class Resumed(Anew):
         began, begins = self.events[0], run.pending_events[0]
         for name in _GIVEN:
             for each in differences(getattr(began, name), getattr(begins, name), place=name):
+                if each.place == "config.epochs":
+                    raise WatchError(
+                        f"run {self.run.id} was watched with epochs={each.recorded!r:.100}, and "
+                        f"watch() has epochs={each.found!r:.100} now: what follows an epoch was "
+                        "known to the policy, so it stays; to train on, begin a run of its own "
+                        "from your checkpoint, without resume= (a run watched without epochs= goes "
+                        "on with any number in run.epochs())"
+                    )
                 raise WatchError(
                     f"run {self.run.id} was watched with other arguments: {each.place} was "
                     f"{each.recorded!r:.100} and is {each.found!r:.100}; give watch() what it was "

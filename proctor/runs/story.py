@@ -29,6 +29,7 @@ from proctor.output.firings import (
     named,
     side_told,
     told_lost,
+    told_watched,
     violation_told,
 )
 from proctor.output.terminal import (
@@ -271,8 +272,8 @@ def tell_story(story: dict[str, Any]) -> None:
         f"policy {words(summary['policy_name'])}, rules {summary['profile']}, "
         f"{summary['state']} after {epochs}"
     )
-    if level := told_level(summary["level"]):
-        console.print(level)
+    if watched := told_watched(summary, story["rules"]):
+        console.print(watched)
     for fault in story["provocations"]:
         console.print(
             f"provoked: {fault['name']}, seed {fault['seed']}: "

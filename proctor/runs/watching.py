@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -54,7 +54,6 @@ from proctor.runs.training import Prepared, recording
 OBSERVES = {"name": "none"}  # what a run records that names no policy
 
 
-@contextmanager
 def watch(
     model: nn.Module | None,
     optimizer: torch.optim.Optimizer | None,
@@ -81,15 +80,15 @@ def watch(
     home: str | os.PathLike[str] | None = None,
     witnesses: str | os.PathLike[str] | None = None,
     say: Callable[[str], object] | None = None,
-) -> Iterator[WatchedRun]:
+) -> WatchedRun:
     """Watch a training loop of your own, and record it as a run of the home's ledger.
 
     Without `policy`, it observes and advises: nothing in the training is changed. A policy that is
     named decides, and its decisions are carried out. The first line that is said tells which.
 
-    It is a context manager, whose value is a WatchedRun. Hooks measure the gradients, updates and
-    activations of `model` (evidence level `measured`). With `model` and `optimizer` None, the run
-    is what the loop says (level `reported`).
+    Use it in a `with` block, or call close() of the WatchedRun at the end. Hooks measure the
+    gradients, updates and activations of `model` (evidence level `measured`). With `model` and
+    `optimizer` None, the run is what the loop says (level `reported`).
 
     model: what is trained. Of a compiled model, activations are neither seen nor swapped.
     optimizer: what trains it. Only the parameters that it updates are measured.
@@ -125,9 +124,10 @@ def watch(
     say: called with each line about the run: who decides, what was decided and done, or advised. By
     default the lines go to standard error.
 
-    The run ends with the block: as completed, as stopped by a decision, or, with an exception, as
-    failed or interrupted. Raises WatchError, ConfigurationError or ProctorError before anything is
-    recorded if an argument is wrong.
+    The run ends with the block or with close(): as completed, as stopped by a decision, or, with an
+    exception, as failed or interrupted; so does one that the process leaves open. Raises
+    WatchError, ConfigurationError or ProctorError before anything is recorded if an argument is
+    wrong.
     """
     if (model is None) != (optimizer is None):
         raise WatchError("give both model and optimizer, or None for both to report losses alone")
@@ -230,11 +230,10 @@ def watch(
                 tell(line)
         try:
             earlier.go_on(watched)
-            yield watched
         except BaseException as error:
             watched.close(error)
             raise
-        watched.close()
+        return watched.hold(stack.pop_all())
 
 
 def _keep(place: Home, run: UUID, path: Path) -> tuple[str, int]:

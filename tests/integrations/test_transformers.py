@@ -1,6 +1,7 @@
 """The Hugging Face Trainer under watch, with the real library and random weights."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ def train(
     tmp_path: Path,
     *,
     rows: tuple[Any, Any] = (ROWS[:800], ROWS[800:]),
+    checkpoint: str | None = None,
     **settings: Any,
 ) -> Any:
     arguments = {
@@ -79,9 +81,8 @@ def train(
             output_dir=str(tmp_path / "out"),
             use_cpu=True,
             report_to=[],
-            save_strategy="no",
             disable_tqdm=True,
-            **arguments,
+            **{"save_strategy": "no", **arguments},
         ),
         train_dataset=rows[0],
         eval_dataset=rows[1],
@@ -89,7 +90,7 @@ def train(
         callbacks=[] if callback is None else [callback],
     )
     trainer._get_train_sampler = lambda *_: torch.utils.data.SequentialSampler(rows[0])
-    trainer.train()
+    trainer.train(resume_from_checkpoint=checkpoint)
     return trainer
 
 
@@ -226,6 +227,42 @@ def test_decisions_on_the_learning_rate_act_and_leave_the_schedule(tmp_path: Pat
     assert epochs[-1].reported["lr"] == pytest.approx([rates[-1]] * len(epochs[-1].reported["lr"]))
 
 
+@pytest.mark.parametrize("restores", [False, True])
+def test_training_goes_on_from_the_trainers_own_checkpoint(restores: bool, tmp_path: Path) -> None:
+    def breaks(_args: Any, state: Any, _control: Any, **_: Any) -> None:
+        if state.global_step == 40:
+            raise KeyboardInterrupt
+
+    settings: dict[str, Any] = {
+        "num_train_epochs": 4,
+        "learning_rate": 0.3,
+        "lr_scheduler_type": "linear",
+        "max_grad_norm": 1.0,
+        "save_strategy": "epoch",
+        "restore_callback_states_from_checkpoint": restores,
+    }
+    models = {name: Mlp() for name in ("straight", "broken", "resumed")}
+    for name, model in models.items():
+        home, checkpoint = tmp_path / name.replace("resumed", "broken"), None
+        with (
+            suppress(KeyboardInterrupt),
+            ProctorCallback(policy="playbook", home=str(home), name="mine") as callback,
+        ):
+            if name == "broken":
+                callback.on_step_end = breaks
+            if name == "resumed":
+                checkpoint = str(tmp_path / "out" / "checkpoint-32")
+            train(model, callback, tmp_path, checkpoint=checkpoint, **settings)
+    pairs = zip(models["straight"].parameters(), models["resumed"].parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+    [whole] = run_ids(tmp_path / "straight")
+    [last] = run_ids(tmp_path / "broken")
+    expected = epochs_of(tmp_path / "straight", whole)
+    found = epochs_of(tmp_path / "broken", last)
+    assert [each.measured for each in found] == [each.measured for each in expected]
+    assert_verified(tmp_path / "broken", last)
+
+
 def test_decision_to_stop_ends_the_training(tmp_path: Path) -> None:
     callback = ProctorCallback(policy="playbook", home=tmp_path)
     trainer = train(Mlp(), callback, tmp_path, learning_rate=1e-9, num_train_epochs=60)
@@ -250,16 +287,18 @@ def test_failure_closes_the_run(tmp_path: Path) -> None:
     assert len(run_ids(tmp_path, end_reason="failed")) == 1
 
 
-def test_process_that_fails_closes_the_run(tmp_path: Path) -> None:
+def test_process_that_fails_closes_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     callback = ProctorCallback(policy="nothing", home=tmp_path)
 
     class Failing(Mlp):
         def forward(self, x: Any, labels: Any) -> dict[str, Any]:
             raise RuntimeError("no more")
 
-    with pytest.raises(RuntimeError, match="no more"):
+    with pytest.raises(RuntimeError, match="no more") as error:
         train(Failing(), callback, tmp_path)
-    callback._framework._leave()  # as the interpreter does at its end
+    monkeypatch.setattr("sys.last_value", error.value, raising=False)
+    assert callback.run is not None
+    callback.run._leave()  # as the interpreter does at its end
     assert len(run_ids(tmp_path, end_reason="failed")) == 1
 
 

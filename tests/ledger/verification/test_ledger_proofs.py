@@ -12,6 +12,7 @@ from naive_trees import leaf, leaves, path, root, subproof
 
 from ledger.errors import ConsistencyError, InclusionError
 from ledger.verification.proofs import (
+    Node,
     consistency_proof,
     earlier_roots,
     inclusion_proofs,
@@ -124,7 +125,7 @@ def test_subtrees_in_which_no_index_lies_stand_for_their_leaves() -> None:
         tree = LEAVES[:size]
         for index in range(size):
             blocks = [tree[at : at + 4] for at in range(0, size, 4)]
-            nodes = [
+            nodes: list[Sequence[Node]] = [
                 [(4, root(each))] if len(each) == 4 and index // 4 != number else each
                 for number, each in enumerate(blocks)
             ]

@@ -1,6 +1,9 @@
 """A training loop of one's own under watch, from the Python API to the verdict."""
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -458,3 +461,39 @@ def test_language_model_decides_in_a_watched_loop(
         report = answer(call_here(["judge", run.id, "--json"], home=tmp_path))
         assert not report["hard_fail"]
     assert "swap_activation takes gelu, leaky_relu, relu" in asked[0]
+
+
+WITHOUT_BLOCK = """
+import os, sys
+import proctor
+run = proctor.watch(None, None, name="flat", batch_size=8, home=sys.argv[1])
+for epoch in run.epochs(2):
+    run.step(1.0)
+    run.validate(loss=1.0)
+    if os.fork() == 0:
+        sys.exit()  # a process of the loop's, which is not the one that trains
+    os.wait()
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "reason", "detail"),
+    [
+        ("run.close(); run.close()", "completed", ""),
+        ("", "interrupted", "SystemExit: the process ended before run.close() was called"),
+        ("run.save('none.pt')", "failed", "WatchError: none.pt cannot be put on record"),
+    ],
+)
+def test_loop_without_a_block_ends_with_close_or_with_the_process(
+    last: str, reason: str, detail: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "flat.py"
+    script.write_text(WITHOUT_BLOCK + last, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    home = tmp_path / "home"
+    command = [sys.executable, str(script), str(home)]
+    subprocess.run(command, env=environment, cwd=tmp_path, check=False, capture_output=True)
+    sql = "SELECT reason, detail, epochs FROM run_ends JOIN run_summary USING (run_id)"
+    (row,) = answer(call_here(["sql", sql, "--json"], home=home))
+    assert (row["reason"], row["epochs"]) == (reason, 2)
+    assert row["detail"].startswith(detail)

@@ -230,8 +230,52 @@ def test_advice_is_said_and_not_recorded_as_a_decision(
     sql = "SELECT policy_name, decisions FROM run_summary"
     (row,) = answer(call_here(["sql", sql, "--json"], home=tmp_path))
     assert row == {"policy_name": "none", "decisions": 0}
-    told = call_here(["show", run], home=tmp_path).stdout
-    assert "policy none" in " ".join(told.split())
+    told = " ".join(call_here(["show", run], home=tmp_path).stdout.split())
+    assert "policy none" in told
+    report = tmp_path / "report.html"
+    call_here(["report", run, "--out", str(report)], home=tmp_path)
+    for page in (told, " ".join(report.read_text().split())):
+        assert "; watched: nobody decides; 1 rule asked for a decision: R7" in page
+
+
+@pytest.mark.parametrize(
+    ("by", "says"),
+    [
+        ({}, "advice for R7 in epoch 4, not carried out: decrease_lr (lr 1e-05, clip_norm"),
+        (
+            {3: 0.1},
+            "no remedy advised for R7 in epoch 4: the loop's own schedule has brought the "
+            "learning rate from 0.0001 to 1e-05; see whether that is enough",
+        ),
+        (
+            {1: 0.5, 2: 0.5},
+            "decrease_lr (lr 2.5e-06, clip_norm 1); R7 (exploding gradients): the "
+            "largest layer gradient norm is above its limit (at",
+        ),
+    ],
+    ids=["no schedule", "a step of it", "before"],
+)
+def test_advice_counts_what_the_loops_own_schedule_has_done(
+    by: dict[int, float], says: str, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    x, said = torch.randn(64, 6), list[str]()
+    model = nn.Linear(6, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    with proctor.watch(
+        model, optimizer, name="own", batch_size=64, home=tmp_path, say=said.append
+    ) as run:
+        for epoch in run.epochs(9):
+            for group in optimizer.param_groups:
+                group["lr"] *= by.get(epoch, 1.0)
+            loss = mse_loss(model(x), x[:, :1]) * (1e3 if epoch >= 4 else 1)
+            loss.backward()  # type: ignore[no-untyped-call]  # has no types
+            run.step(loss)
+            run.validate(loss=1.0 / (epoch + 1))
+    advised = [line for line in said if "R7 in epoch" in line]
+    assert says in advised[0]
+    schedule = "Before, the loop's own schedule has brought the learning rate from 0.0001 to"
+    assert [schedule in line for line in advised] == [len(by) == 2, *[True] * (len(by) == 1)]
 
 
 def test_verdict_on_an_observed_loop_neither_punishes_nor_rewards(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ numbers are added, about 1e-7 in a step, which the steps of an epoch make larger
 
 import multiprocessing
 import os
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from aggregates.run import Run
+from monitor.processes import Processes
 from proctor.runs.watching import watch  # imported before the processes fork
 
 X = torch.randn(500, 20, generator=torch.Generator().manual_seed(0))
@@ -66,11 +69,25 @@ def train(
         torch.save({**kept, "said": said, "id": run.id}, home / f"rank-{rank}.pt")
 
 
-def start(home: Path, size: int, **options: Any) -> list[int | None]:
+def wait(home: Path, rank: int, size: int, *, late: bool) -> None:
+    """Gather values; the second process does not come before the first one has complained."""
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{home}/store", rank=rank, world_size=size
+    )
+    said = home / "said"
+    if rank == 0:
+        sys.stderr = said.open("w")
+    while rank == 1 and late and not (said.exists() and said.read_text().endswith("\n")):
+        time.sleep(0.05)
+    assert Processes.joined().gather_json(rank) == [0, 1]
+
+
+def start(
+    home: Path, size: int, *, target: Callable[..., None] = train, **options: Any
+) -> list[int | None]:
     """Train in forked processes, and return how they ended."""
     home.mkdir()
     fork = multiprocessing.get_context("fork")
-    target: Callable[..., None] = train
     processes = [
         fork.Process(target=target, args=(home, rank, size), kwargs=options) for rank in range(size)
     ]
@@ -134,6 +151,18 @@ def test_decisions_of_the_first_process_reach_the_other(joined: tuple[Path, Path
     assert first["lr"] < 2.0
     for here, there in zip(first["weights"], second["weights"], strict=True):
         assert torch.equal(here, there)
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_process_that_waits_for_another_says_so(
+    late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if late:
+        monkeypatch.setattr("monitor.processes.PATIENCE", 0.5)
+    home = tmp_path / "home"
+    assert start(home, 2, target=wait, late=late) == [0, 0]
+    told = "proctor: process 0 of 2 has waited 0.5 seconds for the others; each process has to"
+    assert (home / "said").read_text()[: len(told)] == (told if late else "")
 
 
 @pytest.mark.slow

@@ -198,6 +198,10 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = [
         "has recorded the epochs 0 to 1: it cannot go on after epoch 9",
         lambda s: {"resume": {**s, "epoch": 9}},
     ),
+    (
+        r"was watched with epochs=5, and watch\(\) has epochs=20 now.* without resume=",
+        lambda _: {"epochs": 20},
+    ),
     ("resume= takes what run.state_dict", lambda s: {"resume": {**s, "epoch": "1"}}),
     ("resume= takes what run.state_dict", lambda _: {"resume": {"weights": 1}}),
     ("from_zero", lambda s: {"resume": {**s, "from_zero": 3}}),
@@ -263,7 +267,18 @@ def test_checkpoint_of_a_resumed_loop_is_handed_over(tmp_path: Path) -> None:
     done = call_here(["export", "model", "latest", "--out", str(out)], home=home)
     assert done.returncode == 0, done.stderr
     assert (out / "model" / "kept.pt").read_bytes() == kept.read_bytes()
-    assert call_here(["verify", str(out)], home=tmp_path / "elsewhere").returncode == 0
+    verified = call_here(["verify", str(out)], home=tmp_path / "elsewhere")
+    assert verified.returncode == 0
+    reported = "reported by the training loop, not measured: epoch 4 (kept.pt)"
+    card = (out / "model" / "README.md").read_text()
+    assert f"| {reported} | train loss 1." in card
+    assert f"| goes on from | run {saved['run']}, after epoch 1 |" in card
+    assert "| sizes.train | not given to watch() |" in card
+    assert f"{reported}: train loss 1." in verified.stdout
+    for told in (done.stdout, verified.stdout, card.replace("\\", "")):
+        assert "the evidence level is measured, so WARNED is the best verdict" in told
+        assert "7 steps not_possible: deliverables, load_model" in told
+        assert "step deliverables: " not in told
     (out / "model" / "kept.pt").write_bytes(b"another")
     done = call_here(["verify", str(out)], home=tmp_path / "elsewhere")
     assert (done.returncode, "kept.pt" in done.stdout + done.stderr) == (1, True)
