@@ -90,8 +90,9 @@ def seen(value: Any) -> str:
 
 
 def coded(value: Any) -> Markup:
-    """Return a text of ours in which commands stand between backticks."""
-    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", escape(seen(value))))  # noqa: S704
+    """Return a text, in which commands stand between backticks, as markup."""
+    told = str(escape(seen(value)))
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", told))  # noqa: S704 - escaped before
 
 
 def number(value: Any, digits: int = 4) -> str:

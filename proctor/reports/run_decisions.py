@@ -93,12 +93,16 @@ def decisions_told(data: Mapping[str, Any], run: Row) -> list[dict[str, Any]]:
 _WAITING = [
     field("decisions", lambda rows: listed([row["number"] for row in rows])),
     field("epochs", lambda rows: listed([row["epoch"] for row in rows])),
-    field("what", lambda rows: f"{_plain(rows[0]['direction'])}: {rows[0]['outcome']}"),
+    field("refused", lambda rows: _refused(rows[0])),
     field("by", lambda rows: rows[0]["source"]),
     field("rules", lambda rows: ", ".join(rows[0]["cites"] or ())),
     field("waits for", lambda rows: rows[0]["deferred_to"]),
     field("why", lambda rows: rows[0]["reason"] or rows[0]["justification"]),
 ]
+
+
+def _refused(row: Row) -> str | None:
+    return _plain(row["direction"]) if row["outcome"] == "refused" else None
 
 
 def waiting_told(data: Mapping[str, Any]) -> dict[str, Any]:

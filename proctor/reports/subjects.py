@@ -71,6 +71,7 @@ class Overview:
     parents: dict[str, str | None] = field(default_factory=dict)  # of runs
     called: dict[str, str] = field(default_factory=dict)  # names of runs
     forks: dict[str, str] = field(default_factory=dict)  # the run that each goes on from
+    aside: set[str] = field(default_factory=set)  # forks that are no resumed loop
     labels: dict[str, str | None] = field(default_factory=dict)  # checkpoints of runs
     audits: dict[str, list[UUID]] = field(default_factory=dict)  # by run
     credits: dict[str, list[UUID]] = field(default_factory=dict)  # by run
@@ -112,6 +113,8 @@ class Overview:
             self.tasks[stream] = _digest([config, body["data"]])
         elif entry.name == "run.forked":
             self.forks[stream] = str(body.get("parent"))
+            if body.get("state"):
+                self.aside.add(stream)  # as find_recorded() has it
         elif entry.name == "corpus.opened":
             self.corpora.append(entry.stream_id)
         elif entry.name == "audit.started":
@@ -137,7 +140,7 @@ class Overview:
         """
         if name == "latest":
             for kind in KINDS:
-                if known := sorted(self.subjects[kind], key=lambda each: each not in self.forks):
+                if known := sorted(self.subjects[kind], key=lambda each: each not in self.aside):
                     return Subject(kind, known[-1])
             raise ProctorError("the ledger has nothing to report; `proctor run` makes a run")
         kinds = {each: kind for kind in KINDS for each in self.subjects[kind]}
@@ -145,7 +148,7 @@ class Overview:
             each.startswith(name.lower()) for each in kinds
         ):
             runs = {UUID(each): told for each, told in self.called.items()}
-            last = sorted(runs, key=lambda each: str(each) not in self.forks)
+            last = sorted(runs, key=lambda each: str(each) not in self.aside)
             return Subject("run", str(find_run(last, name, runs)))
         found = find_named(
             kinds, name, noun="run, campaign, comparison or line", see="`proctor log` lists them"

@@ -38,7 +38,7 @@ CURVES = len(COLOURS)  # that can be told apart
 _MOST_POINTS = 400  # of a curve; more could not be seen
 _FAR = 30  # times the smallest value: then the scale is logarithmic
 _STRIP = 34  # above curves, for rules and decisions
-_APART = 16  # between the numbers of two decisions
+_DIGIT = 7  # of the number of a decision; as much lies between two numbers
 _ASIDE = 3  # between the intervals of two curves
 _NAMED = 3  # of the values beyond the axis
 _SPARK = (96, 22)
@@ -229,9 +229,10 @@ def _marks(
     for row in done:
         x = columns(row["epoch"])
         lines.append(f"M{x:.1f} {top + 15:.1f}V{bottom:.1f}")
-        if x >= free:
+        half = _DIGIT / 2 * len(str(row["number"]))
+        if x - half >= free:
             drawing.text(x, top + 12, row["number"], colour=INK, bold=True)
-            free = x + _APART
+            free = x + half + _DIGIT
     drawing.path("".join(lines), stroke=SOFT, dashes="3 3")
     for epoch in fired:
         drawing.point("fired", columns(epoch), top + 24, RED)
