@@ -122,7 +122,8 @@ def _worth_charts(found: Sequence[Worth]) -> list[Chart]:
 
 def _how(row: Row) -> str:
     if row["forked_after"] is not None:
-        return f"{'this run, a ' if row['this'] else ''}fork after epoch {row['forked_after']}"
+        told = "resumed" if row["resumed"] else "fork"
+        return f"{'this run, ' if row['this'] else ''}{told} after epoch {row['forked_after']}"
     return "this run" if row["this"] else "restart" if row["parent_run"] else "the first run"
 
 
