@@ -8,6 +8,7 @@ I/O: reads its own templates.
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
@@ -16,11 +17,12 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ledger.wording import counted
 from proctor.output.terminal import plain, told_score, visible
 
+_LONG = 1e12  # from here on, numbers have an exponent
 _FOLDER = Path(__file__).parent
 STATIC = _FOLDER / "static"
 
@@ -61,6 +63,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
+        "coded": coded,
         "counted": counted,
         "indented": indented,
         "number": number,
@@ -86,11 +89,17 @@ def seen(value: Any) -> str:
     return "—" if value is None else visible(str(value))
 
 
+def coded(value: Any) -> Markup:
+    """Return a text, in which commands stand between backticks, as markup."""
+    told = str(escape(seen(value)))
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", told))  # noqa: S704 - escaped before
+
+
 def number(value: Any, digits: int = 4) -> str:
     """Return a number in some significant digits; a dash for none."""
     if isinstance(value, float):
-        shown = f"{value:.{digits}g}"
-        return shown if "e" not in shown or abs(value) < 1e-3 else f"{value:,.0f}"
+        shown = f"{value:.{digits}g}".replace("e+", "e")
+        return f"{value:,.0f}" if "e" in shown and 1e-3 <= abs(value) < _LONG else shown
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return seen(value)

@@ -12,7 +12,7 @@ from proctor.output.columns import field, figure, figures
 from proctor.pages.charts.curves import attempt_curves, curves_of
 from proctor.pages.charts.drawing import Chart
 from proctor.pages.rendering import number, object_of, spoken
-from proctor.reports.tables import RUN, Data, Row, of_several_runs, table, why_not
+from proctor.reports.tables import RUN, Data, Row, of_several_runs, short, table, why_not
 from proctor.runs.standings import told_attempts, told_better, told_code, told_ranking
 
 _ATTEMPTS = [
@@ -24,7 +24,7 @@ _ATTEMPTS = [
     *figures("accuracy score", "process score", "validation accuracy", "violations", "decisions"),
     field("does not fit", why_not),
 ]
-_DRAWS = [RUN, field("campaign", "made_by"), field("ended", "end_reason")]
+_DRAWS = [RUN, field("campaign", lambda row: short(row["made_by"])), field("ended", "end_reason")]
 
 
 def campaign_charts(data: Data) -> list[Chart]:

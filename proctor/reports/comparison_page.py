@@ -4,7 +4,7 @@ Trust: what is shown is hostile; the template escapes each value.
 I/O: none.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Any, Self
@@ -13,7 +13,7 @@ from proctor.output.columns import field, fields, figure
 from proctor.pages.charts.drawing import Chart
 from proctor.pages.charts.rows import intervals, strip
 from proctor.pages.rendering import object_of
-from proctor.reports.tables import RUN, Data, of_several_runs, table, why_not
+from proctor.reports.tables import RUN, Data, of_several_runs, short, table, why_not
 from proctor.runs.standings import (
     ACCURACY,
     By,
@@ -127,8 +127,30 @@ def _conditions(data: Data) -> list[str]:
     return list(dict.fromkeys([*told, *(str(row["condition"]) for row in data["cells"])]))
 
 
+def _best(both: Sequence[Standing], shown: _Shown) -> Iterator[tuple[str, str, str]]:
+    """Yield a tile for each axis: what it is called, the best row of it, and its value."""
+    for of, name, value in (
+        (shown.metric, f"test {shown.metric.name}", "mean"),
+        (ACCURACY, "process score", "process"),
+    ):
+        known = [each for each in both if getattr(each, value) is not None]
+        best = of.best([getattr(each, value) for each in known]) if known else None
+        names = [str(getattr(each, shown.by)) for each in known if getattr(each, value) == best]
+        if best is not None:
+            told = of.shown(best)
+            yield (
+                f"Best mean {name}",
+                told,
+                "the same in all" if names[len(both) - 1 :] else ", ".join(names),
+            )
+
+
 _CELL = [*fields("condition", "policy"), figure("seed"), RUN]
-_DRAWS = [*_CELL, field("comparison", "made_by"), field("ended", "end_reason")]
+_DRAWS = [
+    *_CELL,
+    field("comparison", lambda row: short(row["made_by"])),
+    field("ended", "end_reason"),
+]
 
 
 def comparison_values(data: Data) -> dict[str, Any]:
@@ -147,6 +169,7 @@ def comparison_values(data: Data) -> dict[str, Any]:
         **{name: len(object_of(comparison[name])) for name in ("policies", "conditions", "seeds")},
         "first": next(iter(shown.names), "—"),
         "by": shown.by,
+        "best": [*_best(both, shown)],
         "winner": told_winner(both, by=shown.by, metric=shown.metric)
         if len(shown.names) > 1
         else "",

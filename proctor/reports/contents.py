@@ -22,8 +22,9 @@ from proctor.runs.worth import WORTH
 from projections.projector import projected, settled
 
 _FAMILY = """
-SELECT s.run_id, COALESCE(f.parent, r.parent_run) AS parent_run, f.epoch AS forked_after, s.state,
-    s.epochs_planned, s.policy_name, s.verdict, s.accuracy_score, s.process_score, r.started_idx
+SELECT s.run_id, COALESCE(f.parent, r.parent_run) AS parent_run, f.epoch AS forked_after,
+    COALESCE(f.state = '', FALSE) AS resumed, s.state, s.epochs_planned, s.policy_name, s.verdict,
+    s.accuracy_score, s.process_score, r.started_idx
 FROM run_summary AS s JOIN runs AS r USING (run_id) LEFT JOIN forks AS f USING (run_id)
 ORDER BY r.started_idx"""
 _AUDITS = """

@@ -6,7 +6,7 @@ I/O: none.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -31,6 +31,18 @@ _AUTHORS = {
     "human": "By a person",
     "policy": "By the policy",
 }
+_AVOIDED = {  # of a violation by the policy -> what would have avoided it
+    "caveat": "leaving the setting alone until the other rule is quiet",
+    "direction": "a remedy of this rule, within its bounds",
+    "false_citation": "citing only rules that have fired",
+    "missing_decision": "an answer in time",
+    "not_the_policy": "what the policy itself decides",
+    "padding": "one decision for each rule and epoch",
+    "precedence": "acting first on the rule that goes first",
+    "unresolved_deferral": "a remedy in time",
+}
+_ANSWERED = ("direction", "missing_decision", "unresolved_deferral")  # by a remedy of the rule
+_MOST_LOST = 8  # rows of the first screen
 _LATER = 3  # epochs after which a remedy's effect is looked at, as in the view remedy_effects
 
 
@@ -76,38 +88,49 @@ class _Known:
 
 
 def decisions_told(data: Mapping[str, Any], run: Row) -> list[dict[str, Any]]:
-    """Return what the page shows of each decision that was not deferred."""
+    """Return what the page shows of each decision that is in no row of waiting_told()."""
     known, limits = _Known(data), object_of(run["rules"])
-    shown = (row for row in data["decisions"] if row["outcome"] != "deferred")
+    waiting = {row["number"] for rows in _waiting(data) for row in rows}
+    shown = (row for row in data["decisions"] if row["number"] not in waiting)
     return [_decision_told(row, known, limits) for row in shown]
 
 
 _WAITING = [
     field("decisions", lambda rows: listed([row["number"] for row in rows])),
     field("epochs", lambda rows: listed([row["epoch"] for row in rows])),
+    field("refused", lambda rows: _refused(rows[0])),
     field("by", lambda rows: rows[0]["source"]),
     field("rules", lambda rows: ", ".join(rows[0]["cites"] or ())),
     field("waits for", lambda rows: rows[0]["deferred_to"]),
-    field("why", lambda rows: rows[0]["justification"]),
+    field("why", lambda rows: rows[0]["reason"] or rows[0]["justification"]),
 ]
 
 
+def _refused(row: Row) -> str | None:
+    return _plain(row["direction"]) if row["outcome"] == "refused" else None
+
+
 def waiting_told(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table of the decisions that were deferred: those that differ by numbers, as one."""
-    found = grouped(
-        (row for row in data["decisions"] if row["outcome"] == "deferred"),
-        lambda row: (
-            row["source"],
-            tuple(row["cites"] or ()),
-            row["deferred_to"],
-            unnumbered(row["justification"]),
-        ),
-    )
-    many = counted(sum(map(len, found.values())), "decision")
-    caption = f"{many} put a problem off and changed nothing; of several, the words of the first"
+    """Return a table of decisions that were deferred, and of equal ones that were refused."""
+    found = _waiting(data)
+    many = counted(sum(map(len, found)), "decision")
+    caption = f"{many} changed nothing; of several that are alike, the words of the first"
     if data.get("calls") and (form := answer_form(data["decisions"], data["rules"])):
         caption += f". Form of an answer, with types in place of values: {form}"
-    return table(caption, _WAITING, found.values())
+    return table(caption, _WAITING, found)
+
+
+def _waiting(data: Mapping[str, Any]) -> list[list[Row]]:
+    """Return these decisions: those that differ by numbers together."""
+    found = grouped(
+        (row for row in data["decisions"] if row["outcome"] in ("deferred", "refused")),
+        lambda row: (
+            *(row[name] for name in ("outcome", "source", "direction", "deferred_to")),
+            tuple(row["cites"] or ()),
+            unnumbered(row["reason"] or row["justification"]),
+        ),
+    )
+    return [rows for key, rows in found.items() if key[0] == "deferred" or len(rows) > 1]
 
 
 def _decision_told(row: Row, known: _Known, limits: Row) -> dict[str, Any]:
@@ -223,8 +246,14 @@ def lost_epochs(data: Mapping[str, Any]) -> set[int]:
 
 
 def lost_told(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table of what lost points: by which rule, when, and what would have avoided it."""
-    return table("Where points were lost", _LOST, _lost(data))
+    """Return a table of what lost points: by which rule, when, and what would have avoided it.
+
+    If it would be long, rules are together, and what lost most is first.
+    """
+    rows = [*_lost(data)]
+    if len(rows) > _MOST_LOST:
+        rows = sorted(_lost(data, by_rule=False), key=lambda row: -row["violations"])
+    return table("Where points were lost", _LOST, rows)
 
 
 def violated_told(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -232,38 +261,48 @@ def violated_told(data: Mapping[str, Any]) -> dict[str, Any]:
     return table("Violations, those of one kind and rule together", _VIOLATIONS, _lost(data))
 
 
-def _lost(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield violations of one kind, rule and author as one row."""
+def _lost(data: Mapping[str, Any], *, by_rule: bool = True) -> Iterator[dict[str, Any]]:
+    """Yield violations of one kind and cause, and of one rule and author, as one row."""
     sides, limits = fired_on(data["rules"]), _rules_of(data)
     made = {row["number"]: _plain(row["direction"]) for row in data.get("decisions", ())}
-    kind = itemgetter("emitter", "cause", "kind", "rule")
+    kind = itemgetter("cause", "kind", *(["rule", "emitter"] if by_rule else []))
     alike = grouped(data["violations"], kind)
-    for counts in data["causes"]:
-        own = alike.get(kind(counts), [])
-        rule = counts["rule"]
-        on = [each for each in sides if each[0] == rule]
-        able = dict.fromkeys(_plain(one) for each in on for one in remedies(*each, limits))
+    for key, several in grouped(data["causes"], kind).items():
+        own = alike.get(key, [])
+        many = sum(counts["violations"] for counts in several)
+        rules = sorted({counts["rule"] for counts in several} - {None})
+        on = [each for each in sides if each[0] in rules]
         numbers = [row["decision"] for row in own if row["decision"] is not None]
         what = dict.fromkeys(made[number] for number in numbers if number in made)
-        avoided = CAUSES.get(counts["cause"], (counts["cause"],))[0]
-        if able and counts["cause"] in ("policy", "prompt"):
-            avoided += f" that would {' or '.join(able)}"
-        more = " and others" if len(own) < counts["violations"] else ""
+        more = " and others" if len(own) < many else ""
+        told = ", ".join(named(*each) for each in on) or (named(rules[0]) if rules else None)
+        decisions = _those(own, "decision", more)
         yield {
-            **counts,
-            "what": spoken(counts["kind"]),
-            "fired": ", ".join(named(*each) for each in on) or (named(rule) if rule else None),
+            **several[0],
+            "violations": many,
+            "what": spoken(several[0]["kind"]),
+            "fired": told if len(rules) < 2 else f"{len(rules)} rules",
             "epochs": _those(own, "epoch", more),
-            "decisions": _those(own, "decision", more)
-            and (_those(own, "decision", more) + (f": {', '.join(what)}" if what else "")),
-            "avoided": avoided,
+            "decisions": decisions and f"{decisions}: {', '.join(what)}" if what else decisions,
+            "avoided": _avoided(several[0], on if len(rules) < 2 else (), limits),
             "detail": own[0]["detail"] if own else "none is recorded in words",
         }
 
 
-def _those(rows: Sequence[Row], name: str, more: str) -> str:
+def _avoided(lost: Row, on: Iterable[tuple[str, str]], limits: Row) -> str:
+    """Return what would have avoided violations of a kind, of a rule that fired on these sides."""
+    cause, kind = str(lost["cause"]), str(lost["kind"])
+    instead = CAUSES.get(cause, (cause,))[0]
+    if cause not in ("policy", "prompt") or kind not in _AVOIDED:
+        return instead
+    able = dict.fromkeys(_plain(one) for each in on for one in remedies(*each, limits))
+    told = _AVOIDED[kind] + (f": {' or '.join(able)}" if able and kind in _ANSWERED else "")
+    return told if cause == "policy" else f"{told} ({instead})"
+
+
+def _those(rows: Sequence[Row], name: str, more: str) -> str | None:
     numbers = [row[name] for row in rows if row[name] is not None]
-    return f"{listed(numbers)}{more}" if numbers else ""
+    return f"{listed(numbers)}{more}" if numbers else None
 
 
 _LOST = [

@@ -42,6 +42,16 @@ CURVES = {  # name -> title, and each column with its label
 }
 _EXAMPLES = {"train": "to train on", "validation": "to validate", "test": "for the judge only"}
 _TABLE = 400  # epochs that are also a table
+_SECTIONS = {
+    "score": "Why the score is what it is",
+    "course": "What happened, epoch by epoch",
+    "decisions": "Decisions",
+    "verdict": "The eleven steps of the audit",
+    "violations": "Violations",
+    "family": "Restarts and forks",
+    "cost": "Cost",
+    "settings": "Settings",
+}
 _WORTH = {  # of a worth -> title, axis
     "accuracy": ("Accuracy gained", "validation accuracy: decision minus alternative"),
     "loss": ("Loss saved", "validation loss: alternative minus decision"),
@@ -112,7 +122,8 @@ def _worth_charts(found: Sequence[Worth]) -> list[Chart]:
 
 def _how(row: Row) -> str:
     if row["forked_after"] is not None:
-        return f"{'this run, a ' if row['this'] else ''}fork after epoch {row['forked_after']}"
+        told = "resumed" if row["resumed"] else "fork"
+        return f"{'this run, ' if row['this'] else ''}{told} after epoch {row['forked_after']}"
     return "this run" if row["this"] else "restart" if row["parent_run"] else "the first run"
 
 
@@ -137,12 +148,15 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
     (summary,) = data["summary"]
     run, worth, charts = data["run"][0], worths(data["worth"]), _course(data)
     epochs = with_columns(data["epochs"][:_TABLE])
+    left_out = [] if data["steps"] else ["verdict", "violations"]
+    left_out += [] if len(data["family"]) > 1 else ["family"]
     columns = [name for name in epochs[0] if name not in ("idx", "run_id")] if epochs else ["epoch"]
     return {
         "heading": f"Run {summary['run_id'][:8]}: {summary['dataset']}",
         "summary": summary,
         "run": run,
         **verdict_values(summary, data),
+        "sections": {key: title for key, title in _SECTIONS.items() if key not in left_out},
         "lost": lost_told(data),
         "first_charts": charts[:1],
         "charts": charts[1:],

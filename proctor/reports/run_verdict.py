@@ -40,7 +40,7 @@ _ANSWERS = {
     "deferred": "put the problem off",
 }
 _MEANS = {
-    "held": "every check that can fail a run passed",
+    "held": "no check failed the run",
     "consistent": "every check that was possible passed",
     "failed": "so both scores are 0",
 }
@@ -69,6 +69,7 @@ def verdict_values(summary: Row, data: Mapping[str, Any]) -> dict[str, Any]:
         "sides": ", ".join(named(*each) for each in fired_on(data["rules"])),
         "answers": [(summary[name], words) for name, words in _ANSWERS.items() if summary[name]],
         "this": next(row for row in data["family"] if row["run_id"] == data["run"][0]["run_id"]),
+        "next": _next(summary, data["steps"]),
         "told_verdict": told_verdict(summary["verdict"], violations=bool(summary["violations"])),
         "verdict_means": _MEANS.get(summary["verdict"], "no audit counts for this run"),
         "unexercised": (nobody_decides(summary, data["rules"]) or unexercised_told(data["steps"]))
@@ -87,6 +88,21 @@ def verdict_values(summary: Row, data: Mapping[str, Any]) -> dict[str, Any]:
         "firings_told": _firings(summary, data),
         "level_told": told_watched(summary, data["rules"]),
     }
+
+
+def _next(summary: Row, steps: Sequence[Row]) -> str:
+    """Return what a reader of the first screen should know or do next; empty if it is all there."""
+    if summary["verdict"] is None:
+        running = summary["state"] == "running"
+        todo = f"`proctor judge {summary['run_id'][:8]}` audits the run and gives two scores"
+        return f"Not judged: {'the run has not ended' if running else todo}."
+    failed = (step for step in steps if step["status"] == "failed")
+    return " ".join(
+        f"Step {step['step']} of the audit failed. It asks: "
+        f"{STEP_QUESTIONS.get(step['name'], spoken(step['name']))} The judge found: "
+        f"{step['summary']}."
+        for step in failed
+    )
 
 
 def unexercised_told(steps: Sequence[Row]) -> str:

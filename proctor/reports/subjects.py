@@ -71,7 +71,7 @@ class Overview:
     parents: dict[str, str | None] = field(default_factory=dict)  # of runs
     called: dict[str, str] = field(default_factory=dict)  # names of runs
     forks: dict[str, str] = field(default_factory=dict)  # the run that each goes on from
-    aside: set[str] = field(default_factory=set)  # forks that are no training's next part
+    aside: set[str] = field(default_factory=set)  # forks that are no resumed loop
     labels: dict[str, str | None] = field(default_factory=dict)  # checkpoints of runs
     audits: dict[str, list[UUID]] = field(default_factory=dict)  # by run
     credits: dict[str, list[UUID]] = field(default_factory=dict)  # by run
@@ -114,7 +114,7 @@ class Overview:
         elif entry.name == "run.forked":
             self.forks[stream] = str(body.get("parent"))
             if body.get("state"):
-                self.aside.add(stream)
+                self.aside.add(stream)  # as find_recorded() has it
         elif entry.name == "corpus.opened":
             self.corpora.append(entry.stream_id)
         elif entry.name == "audit.started":

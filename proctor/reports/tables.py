@@ -5,6 +5,7 @@ I/O: none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 from ledger.wording import counted
@@ -63,8 +64,18 @@ def duration(seconds: float) -> str:
 
 
 def table(caption: str, columns: Sequence[Column], rows: Iterable[Any]) -> dict[str, Any]:
-    """Return a table as the templates take it; `cut` is how many rows there were, 0 for these."""
-    return {"caption": caption, "columns": columns, "rows": cells(columns, rows), "cut": 0}
+    """Return a table as the templates take it, without columns in which no row says anything.
+
+    `cut` is how many rows there were, 0 for these.
+    """
+    found = cells(columns, rows)
+    said = [not found or any(row[at] is not None for row in found) for at in range(len(columns))]
+    return {
+        "caption": caption,
+        "columns": [*compress(columns, said)],
+        "rows": [[*compress(row, said)] for row in found],
+        "cut": 0,
+    }
 
 
 def why_not(row: Row) -> str | None:

@@ -32,13 +32,15 @@ from proctor.pages.charts.drawing import (
     shade,
     without_wild,
 )
+from proctor.pages.rendering import number
 
 CURVES = len(COLOURS)  # that can be told apart
 _MOST_POINTS = 400  # of a curve; more could not be seen
 _FAR = 30  # times the smallest value: then the scale is logarithmic
 _STRIP = 34  # above curves, for rules and decisions
-_APART = 16  # between the numbers of two decisions
+_DIGIT = 7  # of the number of a decision; as much lies between two numbers
 _ASIDE = 3  # between the intervals of two curves
+_NAMED = 3  # of the values beyond the axis
 _SPARK = (96, 22)
 
 
@@ -166,6 +168,10 @@ def curves(  # noqa: PLR0915 - all that can be drawn, in its order
             _line(drawing, [(columns(x), height(y)) for x, y in on], *look, dots=wide)
             for x, y in off:
                 drawing.point("cross", columns(x), height(y), RED, 3)
+        for x, y in wild[:_NAMED]:
+            anchor = "start" if columns(x) < drawing.width / 2 else "end"
+            at = columns(x) + (6 if anchor == "start" else -6)
+            drawing.text(at, height(y) + (10 if y > 0 else -4), number(y, 3), anchor=anchor)
         for x in broken[:_MOST_POINTS]:
             drawing.point("cross", columns(x), bottom - 8, RED, 3)
         if not values:
@@ -173,11 +179,13 @@ def curves(  # noqa: PLR0915 - all that can be drawn, in its order
             drawing.text(middle, (top + bottom) / 2, "nothing was measured")
         drawing.counted(columns, over, names)
 
-    notes = [
+    marks = [
         *(["▼ a rule fired"] if fired else []),
         *(["dashed line with a number: that decision changed the training"] if done else []),
-        *(["✕ at the bottom: the value was not a finite number"] if broken else []),
         *(["red bar below: points were lost there"] if lost else []),
+    ]
+    notes = [
+        *(["✕ at the bottom: the value was not a finite number"] if broken else []),
         *([_told_wild(wild, over)] if wild else []),
         *([f"broken line across: {limit[1]}"] if limit is not None else []),
         *(["logarithmic scale"] if far else []),
@@ -189,15 +197,20 @@ def curves(  # noqa: PLR0915 - all that can be drawn, in its order
     )
     if fired:
         text += f" Rules fired in epochs {listed(fired)}."
-    caption = "; ".join(([unit] if unit else []) + notes)
-    caption = caption[:1].upper() + caption[1:]
-    return Chart(name, title, f"{caption}." if caption else "", text, draw)
+    return Chart(
+        name, title, _sentence([unit, *notes] if unit else notes), text, draw, _sentence(marks)
+    )
+
+
+def _sentence(parts: Sequence[str]) -> str:
+    told = "; ".join(parts)
+    return f"{told[:1].upper()}{told[1:]}." if told else ""
 
 
 def _told_wild(wild: Sequence[tuple[int, float]], over: str) -> str:
     """Return which values the axis leaves out."""
-    told = ", ".join(f"{y:.3g} in {over} {x}" for x, y in wild[:3])
-    more = f" and {len(wild) - 3} more" if len(wild) > 3 else ""
+    told = ", ".join(f"{number(y, 3)} in {over} {x}" for x, y in wild[:_NAMED])
+    more = f" and {len(wild) - _NAMED} more" if len(wild) > _NAMED else ""
     return f"beyond the axis, drawn at its end: {told}{more}"
 
 
@@ -216,9 +229,10 @@ def _marks(
     for row in done:
         x = columns(row["epoch"])
         lines.append(f"M{x:.1f} {top + 15:.1f}V{bottom:.1f}")
-        if x >= free:
+        half = _DIGIT / 2 * len(str(row["number"]))
+        if x - half >= free:
             drawing.text(x, top + 12, row["number"], colour=INK, bold=True)
-            free = x + _APART
+            free = x + half + _DIGIT
     drawing.path("".join(lines), stroke=SOFT, dashes="3 3")
     for epoch in fired:
         drawing.point("fired", columns(epoch), top + 24, RED)

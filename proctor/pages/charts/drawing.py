@@ -44,6 +44,7 @@ class Chart:
     caption: str  # below the title
     text: str  # what it shows, for those who do not see it
     draw: "Callable[[Drawing], None]" = field(compare=False)
+    marks: str = ""  # what its marks mean: a page says it once
 
     def drawn(self, wide: int = WIDE) -> Markup:
         """Return the two drawings of a page."""

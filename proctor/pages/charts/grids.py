@@ -31,6 +31,7 @@ from proctor.pages.charts.drawing import (
     shade,
     without_wild,
 )
+from proctor.pages.rendering import number
 
 _STATES = {  # what became of a fired rule -> letter, words, colour; the worst first
     "unanswered": ("!", "unanswered", RED),
@@ -44,10 +45,10 @@ _ORDER = list(_STATES)
 _MOST_COLUMNS = 240  # of the rules
 _ROW = 26
 _LAYERS = 160
-_HIGH_ROWS = 80  # of more, each is lower
 _CELLS = 6_000  # of the layers
-_LAYER_ROW = 18
-_LOW_ROW = 12
+_LAYER_ROW = 18  # of many layers, each is lower, and not each row has its name
+_LAYER_ROOM = 640
+_NAME_ROOM = 12
 _SHADES = 24
 
 
@@ -137,7 +138,8 @@ def layer_heatmap(rows: Sequence[Mapping[str, Any]]) -> Chart:
     low, high = min(values, default=0.0), max(values, default=0.0)
     if kept is not None:
         low, high = map(math.log10, kept)
-    high_row = _LAYER_ROW if len(order) <= _HIGH_ROWS else _LOW_ROW
+    high_row = min(_LAYER_ROW, _LAYER_ROOM // max(1, len(order)))
+    apart = math.ceil(_NAME_ROOM / high_row)  # between rows with a name
 
     def draw(drawing: Drawing) -> None:
         left = 200 if drawing.width > 700 else 110
@@ -146,18 +148,19 @@ def layer_heatmap(rows: Sequence[Mapping[str, Any]]) -> Chart:
         _norm_legend(drawing, low, high)
         columns = Columns(0, last, left, drawing.width - RIGHT)
         cells: dict[int, list[str]] = {}
-        for (number, row), value in _pooled(norms, step=step).items():
-            begin = left + number * step * columns.room
+        for (pool, row), value in _pooled(norms, step=step).items():
+            begin = left + pool * step * columns.room
             wide = min(step * columns.room, drawing.width - RIGHT - begin)
             y = drawing.height + row * high_row
             cells.setdefault(_shade_of(value, low, high), []).append(
                 f"M{begin:.1f} {y:.0f}h{wide:.1f}v{high_row}h{-wide:.1f}z"
             )
-        for number in sorted(cells):
-            drawing.path("".join(cells[number]), fill=shade(number / (_SHADES - 1)))
+        for place in sorted(cells):
+            drawing.path("".join(cells[place]), fill=shade(place / (_SHADES - 1)))
         for place, layer in enumerate(order):
             y = drawing.height + place * high_row + high_row // 2 + 4
-            drawing.text(left - 6, y, fitted(layer, left - 8, end=True), anchor="end")
+            if place % apart == 0:
+                drawing.text(left - 6, y, fitted(layer, left - 8, end=True), anchor="end")
         drawing.height += len(order) * high_row
         drawing.counted(columns, "epoch")
 
@@ -169,8 +172,10 @@ def layer_heatmap(rows: Sequence[Mapping[str, Any]]) -> Chart:
     )
     if kept is not None:
         least, most = 10 ** min(values), 10 ** max(values)
-        pooled += f" A few are beyond the colours: all are from {least:.3g} to {most:.3g}."
-    spread = f", from {10**low:.3g} to {10**high:.3g}" if norms else ""
+        pooled += (
+            f" A few are beyond the colours: all are from {number(least, 3)} to {number(most, 3)}."
+        )
+    spread = f", from {number(10**low, 3)} to {number(10**high, 3)}" if norms else ""
     return Chart(
         "gradients",
         "Gradient norm of each layer",
@@ -191,14 +196,14 @@ def _norm_legend(drawing: Drawing, low: float, high: float) -> None:
     y, x = drawing.height + 6, 92.0
     wide = 200 / _SHADES
     drawing.text(0, y + 10, "gradient norm", anchor="start")
-    for number in range(_SHADES):
-        at = x + number * wide
+    for place in range(_SHADES):
+        at = x + place * wide
         drawing.path(
             f"M{at:.1f} {y:.1f}h{wide + 0.4:.1f}v12h{-wide - 0.4:.1f}z",
-            fill=shade(number / (_SHADES - 1)),
+            fill=shade(place / (_SHADES - 1)),
         )
     for part in (0.0, 0.5, 1.0) if high > low else (0.5,):
-        drawing.text(x + 200 * part, y + 26, f"{10 ** (low + (high - low) * part):.2g}")
+        drawing.text(x + 200 * part, y + 26, number(10 ** (low + (high - low) * part), 2))
     drawing.height += 40
 
 

@@ -199,9 +199,9 @@ def test_run_page_counts_its_firings_and_decisions(
     due, text = of_run(entries, made.large), page(made.large)
     assert due["epochs"] == 200
     assert due["layers"] == 156
-    assert f"ran for {due['epochs']} of 200 epochs" in text
-    assert f"found {due['firings']} problems" in text
-    assert f"had to answer: {due['decisions']} decisions" in text
+    assert f"{due['epochs']} of 200 epochs; the run" in text
+    assert f"Rules fired {due['firings']} times: " in text
+    assert f"made {due['decisions']} decisions: " in text
     for name, words in (
         ("applied", "changed the training"),
         ("refused", "could not be carried out"),

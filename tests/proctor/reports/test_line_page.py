@@ -115,7 +115,7 @@ def test_proposal_is_told_with_round_model_files_reason_and_cost(page: str) -> N
     )
     assert re.search(r"promoted [0-9a-f]{8} made checkpoint 1; round ", told)
     assert "it was worse after all" in told  # why a checkpoint was rolled back
-    assert "4 unusable — — no JSON" in told  # the round without a proposal
+    assert "4 unusable — no JSON" in told  # the round without a proposal
 
 
 def test_costs_are_all_that_the_line_has_spent_and_not_what_another_has(

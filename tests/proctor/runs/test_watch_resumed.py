@@ -130,6 +130,10 @@ def test_loop_that_was_killed_goes_on_as_one_that_never_was(tmp_path: Path) -> N
     assert f"goes on from run {crashed['run_id']}, equal to it up to the decisions on epoch 3" in (
         " ".join(told.split())
     )
+    out = tmp_path / "run.html"
+    reported = answer(call_here(["report", "--out", str(out), "--json"], home=home))
+    assert reported["subject"] == resumed["run_id"]
+    assert f"It was resumed: it goes on from run {crashed['run_id'][:8]}" in out.read_text()
     for command in (["judge", "loop"], ["judge", crashed["run_id"]], ["verify"]):
         done = call_here(command, home=home)
         assert done.returncode == 0, done.stdout + done.stderr
