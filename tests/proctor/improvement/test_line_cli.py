@@ -74,13 +74,18 @@ def line_diff(path: Path) -> str:
     return path.read_text()
 
 
-@pytest.mark.slow  # both arms' times are compared, so nothing should run beside it
+@pytest.mark.slow
 def test_refactoring_is_signed_and_promoted(line: Line) -> None:
-    tidy = line.text(SELECTION).replace("    ordered", "    # The best first.\n    ordered", 1)
-    diff = written(line, "tidy.diff", line.diff(SELECTION, tidy))
-    (queued,) = ask_json(line, "propose", diff, *WHY)
-    assert "continue with" in ask(line, "sign", "refactor", queued["proposal"], *key_of(line))
-    (done,) = ask_json(line, "run")
+    for number in range(3):  # both arms' times are compared: what runs beside them may blur that
+        tidy = line.text(SELECTION).replace("    ordered", f"    # {number}\n    ordered", 1)
+        diff = written(line, "tidy.diff", line.diff(SELECTION, tidy))
+        (queued,) = ask_json(line, "propose", diff, *WHY)
+        sign = ("sign", "refactor", queued["proposal"], *key_of(line))
+        assert "continue with" in ask(line, *sign)
+        ran = call_here(["line", "run", "--json", "--repo", line.repo], home=line.home.path)
+        (done,) = json.loads(ran.stdout)
+        if "does not exclude 25% more" not in ran.stderr:
+            break
     assert (done["outcome"], done["verdict"], done["review"]) == (
         "promoted",
         "no worse",
