@@ -115,7 +115,7 @@ SELECT
     BOOL_AND(COALESCE(made, FALSE)) AND NOT EXISTS (
         SELECT 1 FROM authority_events
         WHERE name = 'key.granted' AND (body ->> '$.role') = 'operator'
-    ) AS own  -- Whether the code of the checkpoint makes it (generated data, the policies playbook, nothing and random, the alternatives of proctor fork) and no operator has a key: then it needs no admission
+    ) AS own  -- Whether the code of the checkpoint makes it (generated data, policies whose code alone decides, the alternatives of proctor fork) and no operator has a key: then it needs no admission
 FROM named
 GROUP BY run_id, kind, name;
 COMMENT ON VIEW origin_tags IS 'Everything that entered each run: the rows of run_origins, and the authors of its decisions';

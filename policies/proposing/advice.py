@@ -25,7 +25,7 @@ MAX_RATIONALE = 600  # characters that are kept
 _MOST_EARLIER = 8  # rationales of earlier texts that are shown
 _SYSTEM = f"""\
 You improve the advice block of a prompt. The prompt asks a language model, after each epoch of a
-training, what to do about the rules R1 to R7 that fired. It contains a fixed contract and a fixed
+training, what to do about the rules that fired. It contains a fixed contract and a fixed
 playbook; only the advice block may change. Your text replaces the whole block, so keep what is
 still needed. It is tested on recorded situations: it must make wrong answers right, break no right
 one, and be short, because every character costs. It has at most {MAX_ADVICE} characters, no heading

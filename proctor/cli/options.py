@@ -35,7 +35,7 @@ def named_runs(ctx: typer.Context, begun: str) -> list[str]:
     from proctor.remembering import open_remembered  # noqa: PLC0415
     from proctor.runs.replay import run_names  # noqa: PLC0415
 
-    with suppress(*roots(), OSError), open_remembered(Home(ctx.params["home"])) as ledger:
+    with suppress(*roots(), OSError), open_remembered(Home(Path(ctx.params["home"]))) as ledger:
         called = run_names(ledger)
         known = ["latest", *called.values(), *(map(str, called) if begun else ())]
         return [each for each in dict.fromkeys(known) if each.startswith(begun)]

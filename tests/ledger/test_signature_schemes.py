@@ -101,7 +101,8 @@ def test_scheme_that_the_table_gained_signs_and_verifies_tree_heads(
     with pytest.raises(second_verifier.Usage, match="a type that its role has"):
         second_verifier.check(arguments)
     load = lambda public: algorithm.load(public).verify  # noqa: E731
-    own_table.setitem(second_verifier.AUTHOR, UNUSED, (algorithm.key_bytes, load))
+    known = {**second_verifier.KINDS["ledger"], UNUSED: (algorithm.key_bytes, load)}
+    own_table.setitem(second_verifier.KINDS, "ledger", known)
     assert "1 entries" in second_verifier.check(arguments)
     # Changed text, and another's signature under this key's id, are rejected.
     note = read_tree_head(tmp_path / "new" / "ledger")

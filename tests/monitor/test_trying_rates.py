@@ -13,7 +13,7 @@ from aggregates.errors import DecisionError, InvariantError
 from aggregates.outcomes import in_words
 from aggregates.playbook import FRESH, TRY_RATES
 from aggregates.provocations import apply_to_config
-from aggregates.rulebook import RULES
+from aggregates.rules import FIRST_RULES
 from aggregates.run import Run
 from aggregates.trials import Step, Trials
 from judge.auditing.reexecution import reexecute
@@ -74,9 +74,8 @@ def test_no_rule_judges_a_trial_and_the_chosen_one_counts_afterwards() -> None:
     run = _tried().run
     for epoch in (2, 3, 4):
         found = run.evaluations[epoch]
-        assert [(each.fired, each.value, each.streak) for each in found.values()] == [
-            (False, None, 0)
-        ] * len(RULES)
+        told = [(each.fired, each.value, each.streak) for each in found.values()]
+        assert told == [(False, None, 0)] * len(FIRST_RULES)
     norms = [signals.max_layer_grad_norm for signals in run.history]
     best = min((2, 3, 4), key=lambda epoch: run.history[epoch].val_loss)
     growth = run.evaluations[5]["R7"].value

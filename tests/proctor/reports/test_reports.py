@@ -240,7 +240,10 @@ def test_command_says_what_is_missing(home: Home, tmp_path: Path) -> None:
         ([], "Missing option '--out'"),
         (["--out", tmp_path / "a.svg"], "name it with --chart, one of: "),
         (["--out", tmp_path / "a.html", "--chart", "loss"], "end the name of --out in .svg or"),
-        (["ffff", "--out", tmp_path / "a.html"], "no run, campaign, comparison or line begins"),
+        (
+            ["ffff", "--out", tmp_path / "a.html"],
+            "no run, campaign, comparison or line has the id or name",
+        ),
         ([tmp_path / "a.html", "--out", tmp_path / "b.html"], "give --vkey"),
     ]
     for arguments, message in wrong:

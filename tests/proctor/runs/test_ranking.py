@@ -52,7 +52,7 @@ def test_recorded_axis_goes_first_and_the_better_on_the_other_is_named(
     page = tmp_path / "campaign.html"
     done = call_here(["report", str(begun.id), "--out", page], home=tmp_path)
     assert done.returncode == 0, done.stderr
-    for text in (f"they are ranked by {order}.", better):
+    for text in (f"they are ranked by {order};", better):
         assert text in page.read_text()
 
 
