@@ -45,6 +45,7 @@ _QUESTIONS = {
     _SQL: ("sql", "SELECT 1"),
     "log --last 20": ("log", "--last", "20"),
     "show": ("show",),
+    "report": ("report", "--out", "report.html"),
     "verify --new": ("verify", "--new"),
 }
 _APPEND = f"append {NEW:,} events"
@@ -212,7 +213,8 @@ def _state(home: Path) -> Path:
 def _asked(home: Path, words: Sequence[str]) -> Timed:
     environment = {name: value for name, value in os.environ.items() if name != NOTARY}
     environment |= {"PROCTOR_HOME": str(home), STATE: str(_state(home))}
-    return asked(("-P", "-m", "proctor", *words), environment)
+    _state(home).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return asked(("-P", "-m", "proctor", *words), environment, folder=_state(home))
 
 
 def _size(folder: Path) -> float:
