@@ -200,6 +200,7 @@ def read(text: str) -> Any:
     seen.may_reset = True  # of a network that Proctor has built
     for past in seen.decisions:
         past.decision = past
+    seen.applied = [past for past in seen.decisions if past.outcome == "applied"]
     return seen
 
 
