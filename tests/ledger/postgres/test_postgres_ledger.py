@@ -321,8 +321,6 @@ def test_producer_that_begins_while_the_server_restarts_waits_for_it(
             came.append(e)
 
     monkeypatch.setattr("ledger.postgres_store._STARTING", known)
-    for kind in ("_StartingError", "_SilentError"):  # a busy machine starts it slowly
-        monkeypatch.setattr(f"ledger.postgres_store.{kind}.patience", 300.0)
     with running_server({"fsync": "off"}) as server:
         with opened(tmp_path, server):
             pass
@@ -336,6 +334,8 @@ def test_producer_that_begins_while_the_server_restarts_waits_for_it(
                 patch.setattr("ledger.postgres_store._StartingError.patience", 0.0)
                 with pytest.raises(StorageError, match="the database system is shutting down"):
                     opened(tmp_path).__enter__()
+            for kind in ("_StartingError", "_SilentError"):  # a busy machine starts it slowly
+                monkeypatch.setattr(f"ledger.postgres_store.{kind}.patience", 300.0)
             producer.start()
             time.sleep(1.0)
             assert came == []
