@@ -45,6 +45,7 @@ class PolicyChoice:
         given = read_pairs(settings)
         if name in (OPENAI, MIXED) or (name == HUMAN and given):
             if "model" not in given:
+                ModelSettings.from_dict({**given, "model": "any"})  # raises for a misspelt name
                 raise PolicyError(f"the policy {name} needs a model: give --set model=NAME")
             return cls(name, ModelSettings.from_dict(given))
         if name != HUMAN and not is_simple(name):

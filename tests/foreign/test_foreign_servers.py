@@ -99,7 +99,6 @@ def test_run_completes_and_can_be_done_again_whatever_a_server_answers(
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         done = call([*run_of(case), "--json"], home=home)
-        assert done.returncode == 0, done.stderr
         (run,) = answer(done)["runs"]
     monkeypatch.delenv("OPENAI_API_KEY")  # from here on nobody can be asked
 
@@ -111,6 +110,8 @@ def test_run_completes_and_can_be_done_again_whatever_a_server_answers(
     assert told["policy"]["rung"] in case.rungs
     asked = [one for one in told["calls"] if one["action"] != "probe"]
     usable = [one for one in asked if one["outcome"] == "usable"]
+    gone = asked[-1]["outcome"] in ("rejected", "rate_limited", "unreachable")  # to the end
+    assert done.returncode == gone, done.stderr
     sources = Counter(one["source"] for one in decided)
     assert len(asked) >= 4
     assert (sources["policy"] > 0) == (len(usable) > 0)
@@ -207,7 +208,7 @@ def test_run_is_not_opened_where_no_probe_is_answered(
 
 
 def run_of(case: Case) -> list[str]:
-    asking = (f"model={case.model or case.server.model}", *ASKING, *case.asking)
+    asking = (f"model={case.model or case.server.model}", *with_settings(ASKING, *case.asking))
     return ["run", *TRAINING, "--policy", "openai", *(f"--set={setting}" for setting in asking)]
 
 
