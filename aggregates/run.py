@@ -9,7 +9,7 @@ I/O: none.
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, InitVar, field, fields
 from itertools import takewhile
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 from uuid import UUID
 
 from eventsourcing.domain import Aggregate
@@ -38,7 +38,8 @@ from aggregates.spec import Spec, WatchedModel, spec_of
 from aggregates.trials import Step, Trials
 
 SOURCES = ("driver", "human", "policy")
-END_REASONS = ("completed", "crashed", "failed", "interrupted", "restart", "stopped")
+EndReason = Literal["completed", "crashed", "failed", "interrupted", "restart", "stopped"]
+END_REASONS = get_args(EndReason)
 OWN_ENDS = ("completed", "restart", "stopped")  # which a training comes to by itself
 WEIGHTS_KINDS = ("best", "last")
 CARD = "README.md"  # the model card beside the files of a model that is handed over

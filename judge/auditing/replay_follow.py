@@ -54,7 +54,7 @@ def follow(replay: Replay, event: Any) -> None:
         case Run.Forked() if replay.is_task:
             raise StepError("a run of a task cannot be a fork")
         case Run.Forked() if replay.watched == bool(event.state):
-            raise StepError("a fork names its training state, unless it is a watched loop's")
+            raise StepError("a fork has to name its training state; a resumed loop has none")
         case Run.DecisionMade():
             replay.settings_at.append(replay.settings)
             if event.direction in ARCHITECTURE_DIRECTIONS:

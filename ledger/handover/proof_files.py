@@ -93,10 +93,10 @@ def _written(
     entries = ledger.raw_chosen([*chain(*read)]) if blocks else ledger.raw_entries()
 
     def nodes() -> Iterator[Node]:
-        of_blocks, due = dict(enumerate(blocks)), {*wanted}
+        due = {*wanted}
         for number in range((size >> BLOCK) + 1):
             if number not in needed:
-                yield 1 << BLOCK, of_blocks[number]
+                yield 1 << BLOCK, blocks[number]
                 continue
             for at in range(number << BLOCK, min(size, (number + 1) << BLOCK)):
                 raw = next(entries)

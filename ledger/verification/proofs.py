@@ -161,7 +161,9 @@ def _paths(
         width, root = (1, node) if isinstance(node, bytes) else node
         if len(leaves) < len(wanted) and wanted[len(leaves)] < size + width:
             if width > 1:
-                raise InclusionError(f"entry {wanted[len(leaves)]} not found: it is in a subtree")
+                raise InclusionError(
+                    f"entry {wanted[len(leaves)]} cannot be proved: its leaf is not given"
+                )
             leaves.append(root)
         tree = (size, width, root)
         while edge and edge[-1][1] == tree[1]:

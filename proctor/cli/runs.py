@@ -3,12 +3,12 @@
 import json
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from aggregates.annotation import Annotation
 from aggregates.errors import InvariantError
-from aggregates.run import END_REASONS
+from aggregates.run import EndReason
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import MOST, RunArgument, Takes
 from proctor.errors import ProctorError
@@ -20,7 +20,7 @@ from proctor.remembering import held_session, open_remembered
 from proctor.runs.replay import find_verified_run
 
 app = CommandGroup()
-STATES = ("running", *END_REASONS)
+State = Literal["running", EndReason]
 _RUNS = """
     SELECT run_id, dataset AS name, state, started_at, policy_name AS policy, epochs,
         best_val_accuracy, verdict, process_score, a.tags, a.notes, metric, best_val_metric,
@@ -62,15 +62,13 @@ class Said(Answer):
 @app.command(long=True, prints=list[RunRow])
 def runs(
     home: Home,
-    state: Annotated[str | None, f"Only runs in this state: {', '.join(STATES)}."] = None,
+    state: Annotated[State | None, "Only runs in this state."] = None,
     policy: Annotated[str | None, "Only runs that this policy decided in."] = None,
     name: Annotated[str | None, "Only runs of this name, data set or task."] = None,
     tag: Annotated[str | None, "Only runs with this tag."] = None,
     last: Annotated[int | None, "Only the newest N runs.", Takes(least=1, most=MOST)] = None,
 ) -> Output:
     """List the runs, the newest first; `proctor show` tells one of them."""
-    if state is not None and state not in STATES:
-        raise ProctorError(f"--state must be one of {', '.join(STATES)}, not {state!r:.80}")
     with held_session(home) as session:
         found = session.query(_RUNS, [state, policy, name, tag, last]).records
     for row in found:

@@ -25,6 +25,7 @@ from ledger.mapper import readable_body
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import TreeHead, parse_vkey
+from proctor.output.columns import grouped
 from projections.counting import CountingAudit, counting_audits, streams_of
 
 UNBOUND = "the verdict is not bound to a state of the run: its audit is of an earlier version"
@@ -34,6 +35,7 @@ _OUTCOMES = {
     "run.restart_scheduled": "left to a following run",
 }
 NO_OUTCOME = "no action"
+_STEP = "step "  # how the reservation about a step begins
 _REPORTED = {"train": "train", "validation": "validation", "metrics": ""}  # parts, in words
 
 
@@ -214,11 +216,6 @@ class Evidence:
     def reservations(self) -> list[str]:
         """Why a verdict that did not fail is no unreserved pass."""
         config = self.audit_start.get("config") or {}
-        steps = [
-            f"step {step.get('name')}: {step.get('status')}"
-            for step in self.steps
-            if step.get("status") != "passed"
-        ]
         said = []
         if self.level != REPEATABLE:
             said.append(f"the evidence level is {self.level}: nobody can train this run again")
@@ -232,26 +229,23 @@ class Evidence:
         if self.violations:
             said.append(f"violations: {self.violations}")
         said += [f"not checked: {each}" for each in unchecked(self.steps)]
-        return [*said, *steps]
+        short = (step for step in self.steps if step.get("status") != "passed")
+        return [*said, *(f"{_STEP}{step.get('name')}: {step.get('status')}" for step in short)]
 
     @property
     def warnings(self) -> list[str]:
         """The reservations for people: the steps of one status are one line."""
-        told = [each for each in self.reservations if not each.startswith("step ")]
+        told = [each for each in self.reservations if not each.startswith(_STEP)]
         if self.level != REPEATABLE:
             told[0] = (
                 f"the evidence level is {self.level}, so WARNED is the best verdict: the judge "
                 "checks the record, the rules and the answers to them; the files and what the loop "
                 "reported cannot be checked, and nobody can train this run again"
             )
-        short: dict[object, list[str]] = {}
-        for step in self.steps:
-            if step.get("status") != "passed":
-                short.setdefault(step.get("status"), []).append(str(step.get("name")))
-        for status, names in short.items():
-            many = len(names) > 1
-            which = f"{len(names)} steps {status}: " if many else "step "
-            told.append(which + ", ".join(names) + ("" if many else f": {status}"))
+        for status, steps in grouped(self.steps, lambda step: step.get("status")).items():
+            if status != "passed":
+                which = f"{len(steps)} steps" if len(steps) > 1 else _STEP.strip()
+                told.append(f"{which} {status}: {', '.join(str(s.get('name')) for s in steps)}")
         return told
 
     @property

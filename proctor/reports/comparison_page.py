@@ -141,7 +141,7 @@ def _best(both: Sequence[Standing], shown: _Shown) -> Iterator[tuple[str, str, s
             yield (
                 f"Best mean {name}",
                 told,
-                "the same in all" if names[len(both) - 1 :] else ", ".join(names),
+                "the same in all" if len(names) == len(both) else ", ".join(names),
             )
 
 

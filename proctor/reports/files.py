@@ -45,7 +45,7 @@ from proctor.remembering import keep_definitions, open_index, open_remembered, t
 from proctor.reports.contents import contents_of
 from proctor.reports.line_proposals import SHOWN, find_diffs, read_diff
 from proctor.reports.subjects import BEGINNINGS, READ, Overview, Subject
-from proctor.runs.story import named_runs
+from proctor.runs.story import looked_up_runs
 from projections.counting import CountingAudit, counting_audits
 from projections.errors import ProjectionError
 from projections.reading import Session
@@ -221,7 +221,7 @@ def _looked_up(
     def entries(sql: str, *parameters: object) -> Iterator[VerifiedEntry]:
         return ledger.chosen(idx for (idx,) in index.query(sql, parameters).rows)
 
-    runs = [str(each) for each in named_runs(ledger, index, name)]
+    runs = [str(each) for each in looked_up_runs(ledger, index, name)]
     subject = Overview.of(entries(_NAMED, name, runs, [*BEGINNINGS])).find(name)
     overview = Overview.of(entries(_KIN, subject.id, [*READ]))
     if subject.kind != "run" or subject.id in overview.credits:

@@ -245,7 +245,7 @@ def looked_up(
     ledger: VerifiedLedger, index: Session, name: str
 ) -> tuple[UUID, list[VerifiedEntry]]:
     """Return the same, having asked tables where the entries are."""
-    runs = named_runs(ledger, index, name)
+    runs = looked_up_runs(ledger, index, name)
     if not runs and name != "latest":
         return looked_for(ledger, name)  # which says what there is
     run = find_run(runs[::-1], name, dict.fromkeys(runs, name))
@@ -254,7 +254,7 @@ def looked_up(
     return run, list(ledger.chosen(idx for (idx,) in found))
 
 
-def named_runs(ledger: VerifiedLedger, index: Session, name: str) -> list[UUID]:
+def looked_up_runs(ledger: VerifiedLedger, index: Session, name: str) -> list[UUID]:
     """Return the runs that `name` may mean, the newest first."""
     return [UUID(each) for (each,) in index.query(_RUNS, [ledger.size, name]).rows]
 

@@ -45,7 +45,9 @@ def proctor(*arguments: str, home: Path, **variables: str) -> subprocess.Complet
     )
 
 
-def loaded(arguments: Sequence[str], names: Sequence[str], *, home: Path) -> set[str]:
+def loaded(
+    arguments: Sequence[str], names: Sequence[str], *, home: Path, **variables: str
+) -> set[str]:
     """Return which of these modules a command has imported when it ends."""
     code = (
         "import sys, atexit\n"
@@ -59,7 +61,7 @@ def loaded(arguments: Sequence[str], names: Sequence[str], *, home: Path) -> set
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PROCTOR_HOME": str(home), "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PROCTOR_HOME": str(home), "PYTHONPATH": str(ROOT), **variables},
     )
     assert done.returncode == 0, done.stderr
     return set(done.stderr.splitlines()[-1].split())
@@ -85,6 +87,15 @@ def test_light_command_loads_nothing_heavy(
     arguments: list[str], allowed: set[str], home: Path
 ) -> None:
     assert loaded(arguments, ("duckdb", "ledger.notary", "numpy", *HEAVY), home=home) <= allowed
+
+
+def test_question_without_news_loads_no_declaration(home: Path, tmp_path: Path) -> None:
+    names = ("aggregates.registry", "duckdb", "projections.projector")
+    found = [
+        loaded(["sql", "SELECT 1"], names, home=home, PROCTOR_STATE=str(tmp_path / "state"))
+        for _ in range(2)
+    ]
+    assert found == [{*names}, {"duckdb"}]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
